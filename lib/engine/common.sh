@@ -16,14 +16,13 @@ needed=' '
 shell_forget() {
   unset FLATQ_DOOR OPTARG batch body_wrong bulk_asks bulk_bytes create_bound create_most \
     daemon_code door_data door_epoch door_gone door_mark door_nonce door_verb epoch follow_said \
-    guard_group ids_opened job_kill_at job_pid key_id key_is kick_place launch_door launch_most \
-    launch_port launch_unix length lock_said method names place_name plain proof_delayed \
-    push_begun push_bulk push_cr push_dot push_dot_file push_dup push_follows push_length \
-    push_wait putbacks python_path q queue queue_bound queue_most_tries reason remote_port \
-    remote_unix request rights_queues rights_verbs rights_words shell_locale shell_own shell_quiet \
-    shell_umask slip_size spool_all spool_path ssh_port ssh_user stalk_beanstalkd tally_tubes \
-    wait_asked wait_due wait_fifo wait_sleeper wait_woken why work_lease work_path work_queues \
-    work_rest
+    guard_group ids_opened key_id key_is kick_place launch_door launch_most launch_port \
+    launch_unix length lock_said method names place_name plain proof_delayed push_begun push_bulk \
+    push_cr push_dot push_dot_file push_dup push_follows push_length push_wait putbacks \
+    python_path q queue queue_bound queue_most_tries reason remote_port remote_unix request \
+    rights_queues rights_verbs rights_words shell_locale shell_own shell_quiet shell_umask \
+    slip_size spool_all spool_path ssh_port ssh_user stalk_beanstalkd tally_tubes wait_asked \
+    wait_due wait_fifo wait_sleeper wait_woken why work_lease work_path work_queues work_rest
   FLATQ_VERB=${0##*/} shell_own=$$
 }
 
@@ -244,22 +243,3 @@ nonce_read() {
   read -r nonce <"$FLATQ_PROC/sys/kernel/random/uuid" || die 74 'cannot read random numbers'
   nonce=${nonce##*-}
 }
-
-# What follows goes once nothing calls it any more
-count_fits() { :; }
-twice() { "$@" || "$@"; }
-works() { "$@" >/dev/null; }
-close_descriptor() { eval "exec $1>&-"; }
-process_signal() { kill "-$1" "$2"; }
-output_keep() { :; }
-stream_open() { :; }
-part_read() { need "$@"; }
-door_quietly() { "$@"; }
-part=
-shell_yash=
-spool_shared=
-no_links() { :; }
-body_is_no_link() { :; }
-clock_same=same
-process_forked() { :; }
-output_keep() { :; }

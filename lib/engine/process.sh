@@ -1,5 +1,4 @@
-# engine/process.sh - when a process started, whether the owner of a message is dead, whether a
-# child lives, whether `&` has started one
+# engine/process.sh - when a process started, and whether the owner of a message is dead
 
 # process_started PID - set `started` to the time when PID started, 12 digits; return 1 if there is
 # no such process, or it has ended and was not reaped: in a container whose first process does not
@@ -34,25 +33,4 @@ owner_dead() {
   elif [ -z "$started_over" ]; then
     [ ! -e "/proc/${1%-*}" ] && need engine/proof && absent "/proc/${1%-*}"
   fi
-}
-
-# process_gone PID - return 0 only if it is proved that there is no such process, or that it has ended
-# and was not reaped
-process_gone() {
-  ! process_started "$1" || return 1
-  [ -z "$started_over" ] || return 0
-  # We may not be allowed to signal it
-  ! kill -0 "$1" && need engine/proof && absent "/proc/$1"
-}
-
-# child_lives PID - return whether PID is a child of this process that has not ended: only then it may
-# be signalled. A shell such as bash may have reaped an ended child by itself, and then another process
-# may have its PID
-child_lives() {
-  [ -n "$1" ] && read -r child_parent child_rest </proc/self/stat && read -r child_stat <"/proc/$1/stat" ||
-    return 1
-  case ${child_stat##*') '} in
-  [!ZX]" $child_parent "*) return 0 ;;
-  esac
-  return 1
 }

@@ -313,6 +313,3 @@ slips_left() {
   done
   return 66
 }
-
-# goes with its last callers
-capture() { captured=${1%end}; captured=${captured%?}; }

@@ -275,7 +275,7 @@ slip_move_window() {
     # third may have made it again: so try twice even if it is there
     [ $slip_code -eq 74 ] && [ -e "$slip_path" ] || break
   done
-  [ $slip_code -eq 0 ] || return $slip_code
+  [ "$slip_code" -eq 0 ] || return "$slip_code"
   need engine/sync
   sync_moving "$place" "${place%/*}" "$q/$1"
 }

@@ -1,0 +1,153 @@
+# worker/helper.sh - the process beside a worker: it renews the lease, ends a command whose time is
+# over, and kills the command when the worker is gone
+#
+# The worker has two FIFOs open. On 3 a job names itself to the helper before it begins: PID SINCE
+# QUEUE SLIP LEASE END, where the job is a shell that runs the command (worker/job.sh) and leads its
+# process group, SINCE a time at which it had started, SLIP the slip as its name begins in out/, and
+# END when the command is to end (999999999999: never). On 4 the worker hears that the job is over.
+#
+# The helper, `work --helper`, reads a line, watches that job until it is over, and reads the next
+# line. It is in a session of its own: KILL may be sent to the worker's whole process group.
+#
+#   the worker is killed    the lock on 3 is free: the helper kills the job's process group at once,
+#                           reads the end of the FIFO, and ends
+#   the helper is killed    4 ends, since no other process writes to it for long: the worker starts
+#                           another helper, and tells it the line
+#   the job is killed       the helper says so on 4, within a second
+#   the worker is stopped   the lease is renewed as long as the command runs
+#
+# Only the worker settles the message. It finds the name that the helper gave to the slip by job_find.
+
+need engine/clock engine/process engine/settle
+
+# helper_pipes - open the FIFOs, and lock the first
+helper_pipes() {
+  nonce_read
+  helper_fifo=$FLATQ_DIR/.wait/$work_owner.$nonce
+  mkfifo "$helper_fifo.3" "$helper_fifo.4" && command exec 3<>"$helper_fifo.3" &&
+    command exec 4<>"$helper_fifo.4" && command exec 4</proc/self/fd/4 ||
+    { disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; return; }
+  rm -f "$helper_fifo.3" "$helper_fifo.4"
+  flock 3 || { why='flock is missing or failed'; return 70; }
+}
+
+# helper_look - see that the helper lives, else start one
+helper_look() {
+  [ -z "$helper_named" ] || owner_dead "$helper_named" || return 0
+  setsid sh "$lib/work" --helper "$work_owner" "$work_parent" </proc/self/fd/3 4>/proc/self/fd/4 \
+    >/dev/null 2>&1 3>&- 5>&- 6<&- 7<&- &
+  helper_pid=$!
+  clock_read
+  [ -z "$job_pid" ] || helper_tell
+  # A helper that cannot live must not cost all of the processor's time
+  [ -z "$helper_named" ] || sleep 0.1
+  helper_named=$helper_pid-$now
+}
+
+# helper_tell - write the line of the job, as it does itself
+helper_tell() {
+  printf '%s %s\n' "$job_pid" "$job_line" >&3
+}
+
+# helper_run OWNER PARENT - be the helper of the worker OWNER. PARENT: that of several workers, or
+# empty
+helper_run() {
+  trap '' HUP INT QUIT TERM
+  work_owner=$1 work_parent=$2
+  spool_open || die $? "$why"
+  while read -r job_pid job_since queue job_slip job_lease job_end; do
+    name_to_disk "$queue"
+    q=$FLATQ_DIR/$name_disk
+    helper_watch
+  done
+  job_places job_litter
+}
+
+# helper_watch - watch the job until it is over. Times have a 1 in front, since a shell takes a number
+# with a zero there for octal
+helper_watch() {
+  helper_signal=TERM helper_end=1$job_end helper_renew=0
+  while ! owner_dead "$job_pid-$job_since"; do
+    ! owner_dead "$work_owner" || { job_kill KILL; return; }
+    # Nobody knows of a worker whose parent is gone: it gives its message back
+    [ -z "$work_parent" ] || ! owner_dead "$work_parent" || kill -HUP "${work_owner%-*}"
+    clock_read
+    [ "1$now" -lt "$helper_end" ] || helper_end
+    [ "1$now" -lt "$helper_renew" ] || helper_renew
+    helper_nap
+  done
+  printf 'gone %s\n' "$job_pid" >&4
+}
+
+# helper_end - the command's time is over: send it TERM, and KILL every five seconds from then on.
+# The worker learns first that it will not have ended by itself
+helper_end() {
+  [ "$helper_signal" = KILL ] || kill -ALRM "${work_owner%-*}"
+  job_kill "$helper_signal"
+  helper_signal=KILL helper_end=$((1$now + 500))
+}
+
+# helper_renew - renew the lease when a third of it is over. If the message is lost, or the renewals
+# fail until the lease ends, others may have it: kill the command
+helper_renew() {
+  job_find
+  helper_code=$?
+  helper_third=$((job_lease * 100 / 3))
+  if [ $helper_code -eq 0 ]; then
+    helper_renew=$((1$slip_deadline - 2 * helper_third))
+    [ "1$now" -ge "$helper_renew" ] || return 0
+    message_touch "$job_lease"
+    helper_code=$?
+    [ $helper_code -ne 0 ] || { helper_renew=$((1$now + helper_third)); return 0; }
+  fi
+  helper_renew=$((1$now + 100))
+  [ $helper_code -ne 66 ] && [ "$now" \< "$slip_deadline" ] ||
+    owner_dead "$job_pid-$job_since" || job_kill KILL
+}
+
+# helper_nap - sleep until the next of these is due, for a second at most, or until the worker is
+# gone: then its lock is free
+helper_nap() {
+  nap=100
+  for nap_until in "$helper_end" "$helper_renew"; do
+    nap_left=$((nap_until - 1$now))
+    [ $nap_left -ge $nap ] || nap=$nap_left
+  done
+  [ $nap -gt 0 ] || nap=1
+  pad $nap 000
+  nap=${padded%??}.${padded#?}
+  flock -E 75 -w "$nap" 0
+  case $? in
+  75) ;;
+  # A process that ends gives its locks back first
+  0) owner_dead "$work_owner" || sleep 0.02 ;;
+  # busybox's flock has no -w
+  *) sleep "$nap" ;;
+  esac
+}
+
+# job_kill SIGNAL - send SIGNAL to the job's process group, or to the job before it has one; not to
+# another process that has got its number since
+job_kill() {
+  ! process_started "$job_pid" || ! [ "$started" \> "$job_since" ] || return 0
+  kill "-$1" "-$job_pid" || kill "-$1" "$job_pid"
+}
+
+# job_find - set slip_path to the slip of the command's message in out/, and the slip_ variables.
+# Return 66 if it is proved that it is there no more, 74 if it cannot be seen
+job_find() {
+  for find_try in 1 2 3 4 5; do
+    for slip_path in "$q/out/$job_slip.$work_owner".*; do
+      [ ! -e "$slip_path" ] || { slip_parse "${slip_path##*/}"; return; }
+    done
+    need engine/proof
+    names_in "$q/out" || return
+    case $names in
+    # RACE: it was renamed between the listing and the look
+    *"$job_slip.$work_owner."*) ;;
+    *) why="queue '$queue': the message is no longer yours"; return 66 ;;
+    esac
+  done
+  why="queue '$queue': cannot look at a slip in out"
+  return 74
+}

@@ -1,0 +1,187 @@
+# worker/job.sh - run the command for one message
+#
+# Order: 1 renew the lease if the command might begin late; 2 decode the body into a file, compare its
+#        size with the slip, and open it; 3 start the job, a shell in a session of its own, and unlink
+#        the file; 4 the job names itself to the helper (worker/helper.sh); 5 it runs the command; 6
+#        it tells the worker the exit code.
+# Crash: before 4, the command does not begin; the helper removes the file. From 4 on, the helper
+#        kills the job with all that it has started.
+
+need engine/clock engine/process engine/settle worker/helper
+
+# job_run COMMAND ... - set job_code to the command's exit code, and job_reason to why it has failed
+# or was not started; empty: it has succeeded
+job_run() {
+  job_reason=untried job_code=0 job_file=''
+  # The one before has ended: let the shell forget it
+  [ -z "$job_last" ] || wait "$job_last"
+  job_last=
+  helper_look
+  job_lease && job_body
+  job_code=$?
+  # Who settles the message will see that it is no longer ours
+  [ $job_code -ne 66 ] || return 0
+  [ $job_code -eq 0 ] || return $job_code
+  [ "$job_reason" = untried ] || return 0
+  export FLATQ_ID="$id" FLATQ_QUEUE="$queue" FLATQ_TRIES="$slip_tries"
+  job_end=999999999999 job_late='' job_aborted='' job_gone=''
+  clock_read
+  [ -z "$work_limit" ] || { clock_add "$work_limit" "$now"; job_end=$later; }
+  # Whatever has the job's number and has started later is another process
+  clock_add 1 "$now"
+  job_since=$later
+  job_line="$job_since $queue $job_slip $job_lease $job_end"
+  job_start "$$" "$job_line" "$@"
+  exec 6<&-
+  # The job may be killed before it has told its line
+  helper_tell
+  rm -f "$job_file"
+  # RACE: the signal came before job_pid was set
+  [ -z "$work_abort" ] || job_abort
+  job_wait
+  clock_read
+  # RACE: the alarm was for the job before
+  [ -z "$job_late" ] || ! [ "$now" \< "$job_end" ] || job_late=
+  # What the command has started ends with it, if it was ended
+  [ -z "$job_late$job_aborted" ] || job_kill KILL
+  job_last=$job_pid job_pid=
+  job_judge
+}
+
+# job_start PID LINE COMMAND ... - start the job of the worker PID, with its LINE for the helper; set
+# job_pid. It outlives signals to the command's process group, which it leads
+job_start() {
+  # shellcheck disable=SC2016 # the job's own variables
+  {
+    work_environment
+    exec setsid sh -c '
+      trap : HUP INT QUIT TERM
+      [ "$PPID" = "$1" ] && printf "%s %s\n" "$$" "$2" >&3 || exit
+      shift 2
+      exec 3>&-
+      (exec "$@" <&6 6<&- 2>&5 4<&- 5>&-)
+      printf "over %s %s\n" "$$" "$?" >/proc/self/fd/4' work "$@"
+  } &
+  job_pid=$!
+}
+
+# job_lease - set job_lease, of three seconds at least, since the helper may be late by one. Renew
+# the lease now if a third of it is over, or if the body will take long to decode. Return 66 if the
+# message is no longer ours
+job_lease() {
+  job_lease=${work_lease:-$slip_lease} job_short=
+  [ "$job_lease" -le 300000000 ] || job_lease=300000000
+  [ "$job_lease" -ge 3 ] || job_lease=3 job_short=1
+  clock_read
+  [ -z "$job_short" ] && [ "$slip_size" -lt 1000000 ] &&
+    [ $((1$now - 1$taken_at)) -lt $((job_lease * 100 / 3)) ] && return 0
+  message_touch $((job_lease + slip_size / 1000000))
+  job_code=$?
+  if [ $job_code -eq 0 ]; then
+    taken=$slip.$slip_owner.$later slip_path=$q/out/$taken
+  # The helper will try again
+  elif [ $job_code -eq 66 ] || ! [ "$now" \< "${taken##*.}" ]; then
+    return $job_code
+  fi
+}
+
+# job_body - decode the message into a file that has no name any more, open on 6. Set job_reason if
+# that fails; return 66 if the message is no longer ours
+job_body() {
+  body_open || {
+    job_code=$?
+    [ $job_code -ne 66 ] || return 66
+    job_reason=unfed
+    there "$q/body/$slip_id"
+    [ $? -ne 1 ] || job_reason=damaged
+    return 0
+  }
+  job_places job_decode || { job_place=$q/tmp; job_decode; } || {
+    job_reason=unfed
+    ! job_damaged || job_reason=damaged
+  }
+  exec 7<&-
+}
+
+# job_places FUNCTION - call FUNCTION for each directory that a message may be decoded in, as
+# job_place, until it returns 0
+job_places() {
+  for job_place in "${TMPDIR:-/dev/shm}" /dev/shm /tmp; do
+    ! "$1" || return 0
+  done
+  return 1
+}
+
+# job_decode - decode the body, open on 7, into a new file in job_place, and open that on 6; set
+# job_file to its name. Return 1 if it does not become as large as the slip says
+job_decode() {
+  job_file=$job_place/$work_owner.$slip_nonce.flatq
+  set -C
+  command exec 6>"$job_file"
+  job_code=$?
+  set +C
+  [ $job_code -eq 0 ] || return 1
+  # base64 leaves the file's offset at the end of what it wrote: the size costs no process
+  base64 -d </proc/self/fd/7 >&6 && read -r job_word job_size </proc/self/fdinfo/6 &&
+    [ "$job_size" = "$slip_size" ] && command exec 6<"$job_file" && return 0
+  exec 6<&-
+  rm -f "$job_file"
+  return 1
+}
+
+# job_litter - remove from job_place what a killed worker has left
+job_litter() {
+  rm -f "$job_place/$work_owner".*.flatq
+  return 1
+}
+
+# job_damaged - return whether the body can be read, and is not the message
+job_damaged() {
+  cat </proc/self/fd/7 >/dev/null || return 1
+  base64 -d </proc/self/fd/7 >/dev/null || return 0
+  job_size=$(base64 -d </proc/self/fd/7 | wc -c)
+  [ $((job_size)) -ne "$slip_size" ]
+}
+
+# job_wait - wait until the job is over; set job_code. A job that was killed tells none: then the
+# command may still run
+job_wait() {
+  while :; do
+    # 4 has ended, or a signal came
+    read -r job_word job_who job_code <&4 || { helper_look; continue; }
+    case $job_word.$job_who in
+    "over.$job_pid") return ;;
+    "gone.$job_pid") job_kill KILL; job_code=137 job_gone=1; return ;;
+    esac
+  done
+}
+
+# job_abort - called by a trap: end the command, by KILL after two seconds
+job_abort() {
+  job_aborted=1
+  job_kill TERM
+  for job_turn in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+    ! owner_dead "$job_pid-$job_since" || return 0
+    sleep 0.1
+  done
+  job_kill KILL
+  printf 'gone %s\n' "$job_pid" >/proc/self/fd/4
+}
+
+# job_judge - set job_reason
+job_judge() {
+  if [ -n "$job_late" ]; then
+    job_reason=timeout
+  elif [ -n "$job_aborted" ]; then
+    job_reason=aborted
+  # A signal to our group, as timeout sends it, has ended the job before it had a group of its own
+  elif [ -n "$take_stop" ] && [ -n "$job_gone" ]; then
+    job_reason=untried
+  elif [ "$job_code" -gt 128 ] && [ "$job_code" -le 192 ]; then
+    job_reason=signal-$((job_code - 128))
+  elif [ "$job_code" -ne 0 ]; then
+    job_reason=exit-$job_code
+  else
+    job_reason=
+  fi
+}
