@@ -38,37 +38,31 @@ function date(time,  day, era, year, month) {
     int(time / 3600) % 24, int(time / 60) % 60, time % 60)
 }
 function many(number, word) { return number " " word (number == "1" ? "" : "s") }
-# The number behind `name-` in the reason, or nothing
-function number_of(name, reason) {
-  if (!match(reason, "(^|-)" name "-[0-9]+")) return ""
-  reason = substr(reason, RSTART, RLENGTH)
-  sub(/.*-/, "", reason)
-  return reason + 0
-}
-# Why a message was set aside, came back, or whatever else there is to say
-function words(verb, tries, size, waited, reason, time,  bulk, delay, ended) {
+# What came of a message, or whatever else there is to say. The reason may end with `delay-SECONDS`
+function words(verb, tries, size, waited, reason, time,  bulk, delay, cause) {
   if (reason ~ /^bulk-[0-9]+$/) {
     bulk = many(substr(reason, 6), "message")
     return verb == "push" ? bulk ", " many(size, "byte") : bulk
   }
   waited = sprintf("%d.%02d s", waited / 1000, waited % 1000 / 10) " after its push"
-  delay = number_of("delay", reason)
-  ended = number_of("exit", reason)
-  if (ended != "") ended = "its command ended with " ended
-  if (number_of("signal", reason) != "") {
-    ended = "its command was ended by signal " number_of("signal", reason)
+  if (match(reason, /(^|-)delay-[0-9]+$/)) {
+    delay = substr(reason, RSTART)
+    sub(/^.*-/, "", delay)
+    reason = RSTART > 1 ? substr(reason, 1, RSTART - 1) : "-"
   }
+  cause = reason in why ? why[reason] : reason
+  if (reason ~ /^exit-[0-9]+$/) cause = "its command ended with " substr(reason, 6)
+  if (reason ~ /^signal-[0-9]+$/) cause = "its command was ended by signal " substr(reason, 8)
   if (verb == "push") return many(size, "byte") (delay ? ", delayed until " date(time + delay) : "")
   if (verb ~ /^(pop|reserve)$/) return "try " tries ", " waited
   if (verb == "delete") return (reason == "unheld" ? "deleted" : "done at try " tries) ", " waited
   if (verb == "touch") return "its lease is longer, try " tries
   if (verb == "kick") return "ready again"
   if (verb == "release") {
-    return "given back" (ended ? ": " ended : "") (delay ? ", for " delay " s" : "") ", try " tries
+    cause = reason ~ /^(-|uncounted)$/ ? "" : ": " cause
+    return "given back" cause (delay ? ", for " delay " s" : "") ", try " tries
   }
-  if (verb == "bury") {
-    return "set aside: " (reason in why ? why[reason] : ended ? ended : reason) ", try " tries
-  }
+  if (verb == "bury") return "set aside: " cause ", try " tries
   if (verb in why) return "back: " why[verb] ", try " tries
   return reason == "-" ? "try " tries : reason
 }

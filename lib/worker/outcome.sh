@@ -60,7 +60,7 @@ work_retry() {
     work_pause=$((work_pause * 2)) work_step=$((work_step + 1))
   done
   [ "$work_pause" -le "$work_delay_most" ] || work_pause=$work_delay_most
-  message_release '' "$work_pause"
+  message_release '' "$work_pause" "$job_reason"
 }
 
 work_bury() {

@@ -57,7 +57,7 @@ def another_user(flatq):
     need("setpriv")
     place = Path(tempfile.mkdtemp(dir="/tmp"))
     place.chmod(0o755)
-    flatq.env["FLATQ_DIR"] = str(flatq.spool.rename(place / "spool"))
+    flatq.env["FLATQ_DIR"] = str(shutil.move(flatq.spool, place / "spool"))
     flatq.spool.symlink_to(place / "spool")
 
     def run(verb, *args):
@@ -126,6 +126,11 @@ def test_what_was_done_to_whom(shell, flatq, spool):
     push(flatq, b"x", "jobs")
     flatq("release", "-d", "30", reserve(flatq, "jobs").receipt, check=0)
     push(flatq, b"y", "-d", "60", "jobs")
+    push(flatq, b"x", "work")
+    flatq("work", "-n", "1", "-q", "work", "--", "sh", "-c", "exit 7", check=0)
+    given = [line for line in lines(flatq("log", "work", check=0).out) if " release " in line]
+    assert re.fullmatch(
+        r"work release \d+ given back: its command ended with 7, for \d+ s, try 1", given[0]), given
     texts = [line.split(" ", 3)[::3] for line in lines(flatq("log", "jobs", env=utc, check=0).out)]
     said = [re.sub(r"\d+\.\d\d s", "N s", " ".join(text)) for text in texts]
     assert said[:-1] == ["jobs 1 byte", "jobs try 1, N s after its push",
