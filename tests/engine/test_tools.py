@@ -115,7 +115,9 @@ FAILING = [("write", "ENOSPC", "1"), ("write", "ENOSPC", "2"), ("read", "EIO", "
 
 @pytest.mark.whole
 @pytest.mark.parametrize("awk, verb, fault", share("awk bulk",
-    itertools.product(AWKS, ("push -l q", "import -l q.queue", "drain -l q"), FAILING), 1))
+    # The awk of a drain writes to a pipe, which is never full
+    [one for one in itertools.product(AWKS, ("push -l q", "import -l q.queue", "drain -l q"),
+        FAILING) if one[1:] not in itertools.product(("drain -l q",), FAILING[:2])], 1))
 @pytest.mark.costly
 def test_an_awk_that_hides_what_failed(flatq, tmp_path, awk, verb, fault):
     """Without perl, python3 and mawk beside it. One call fails in one of the awks that the verb

@@ -656,7 +656,7 @@ def test_campaign(job, tmp_path, spark):
     done = job("campaign", "--to", tmp_path / "trials", "--family", "crash", "--scenario", "push -p", "--fault", "kill", "--limit", "5")
     rows = spark.read.parquet(str(tmp_path / "trials"))
     outcomes = {row.outcome: row["count"] for row in rows.groupBy("outcome").count().collect()}
-    assert set(outcomes) == {"good"} and outcomes["good"] > 10 and done.out.startswith("Bad trials of all\n"), (outcomes, done)
+    assert set(outcomes) == {"good"} and outcomes["good"] > 5 and done.out.startswith("Bad trials of all\n"), (outcomes, done)
     assert re.search(rf"0/{outcomes['good']}\b", done.out)
     assert (tmp_path / "trials/_windows.png").exists() or not importlib.util.find_spec("matplotlib")
     job("campaign", "--to", tmp_path / "x", "--family", "none", code=64)

@@ -159,6 +159,11 @@ def main(argv: list[str] | None = None) -> int:
             for process in multiprocessing.active_children():
                 process.kill()  # and with it whatever it has behind a gate
             pool.shutdown(cancel_futures=True)
+            if stream:
+                # It may have come while some of them were written
+                stream.seek(0)
+                stream.truncate()
+                report.write(outcomes, stream)
             print("ended before its end: this is how far it came", file=sys.stderr)
     print(report.table(outcomes, args.rows))
     bad = [outcome for outcome in outcomes if outcome.outcome == "bad" and not getattr(outcome,

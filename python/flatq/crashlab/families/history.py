@@ -76,6 +76,7 @@ class Clock:
 
     def __init__(self, path: Path | None = None) -> None:
         self.path, self.boot = path, 0
+        self.low = self.high = 0.0
         self.base = time.clock_gettime(time.CLOCK_BOOTTIME) + 100_000
         if path:
             random_path = path / "sys/kernel/random"

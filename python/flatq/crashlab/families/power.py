@@ -28,6 +28,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 from . import states, trial
 from .. import campaign
@@ -253,7 +254,9 @@ def trials(system: System, scenarios: Iterable[Scenario], limit: int | None, see
         of_stages = [[(stage, *state) for state in expand(recorded(system, scenario.name, stage,
             sync,
             work), scenario, seed, limit)] for stage in names]
-        new, old, seen = [], [], set[str]()
+        new: list[Any] = []
+        old: list[Any] = []
+        seen: set[str] = set()
         for turn in zip_longest(*of_stages):
             for one in filter(None, turn):
                 (old if one[3] in seen else new).append(one)

@@ -252,7 +252,7 @@ def manners(scenario: Scenario, fault: str, result: gate.Result) -> list[str]:
     return wrong
 
 
-def modes(trial: Trial, tree: trees.Tree, most: int | None) -> list[dict[str, bool]]:
+def modes(trial: Trial, tree: trees.Tree, most: int | None) -> list[dict[str, Any]]:
     """How what is left is recovered: at once; after a push; after a kill of all also after a boot.
     `most`: so many of these, the same for the same wreck; None: all."""
     found = [{"then_push": False}, {"then_push": True}]

@@ -377,9 +377,9 @@ class _Gate:
             socket.send_fds(self.far, [b"."], [listener])
             os.execvpe(argv[0], argv, env)
         except (OSError, ValueError) as error:
-            number, text = getattr(error, "errno", errnos.EINVAL), getattr(error, "strerror", error)
+            code, text = getattr(error, "errno", errnos.EINVAL), getattr(error, "strerror", error)
             name = getattr(error, "filename", None) or argv[0]
-            self.far.send(os.fsencode(f"{number} {text}: {name!r}"))
+            self.far.send(os.fsencode(f"{code} {text}: {name!r}"))
         finally:
             os._exit(127)
 
