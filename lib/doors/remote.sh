@@ -4,15 +4,14 @@
 # line `NONCE ok` or `NONCE error CODE TEXT`, and we see whether it was cut off. A pop is a reserve
 # and, once the message was written out here, a delete; a drain acknowledges each batch (-a).
 #
-# Files in remote_directory: `body`, which follows the request; `raw`, what came, and `answer`, that
-# without what a login prints; `errors`, of the program that connects; `unsent.NONCE`: that program
-# did not get all of the body.
-
-need engine/proof
+# Files in remote_directory: `asked`, the request, with a message behind its line; `raw`, what came;
+# `errors`, of the program that connects. That reads `asked` on 4 and writes `raw` on 3, of which
+# the offsets tell how much was sent and has come. 6 is for reading what came.
 
 # remote WORD ... - run FLATQ_VERB at FLATQ_HOST, and exit with its code there, or as remote_ask
 remote() {
-  remote_directory='' remote_pid='' remote_noted='' remote_asked='' remote_held='' request=''
+  remote_directory='' remote_pid='' remote_watcher='' remote_noted='' remote_asked='' \
+    remote_held='' remote_total=0 request=''
   remote_host_read
   remote_look "$@"
   trap '[ -z "$remote_directory" ] || rm -rf "$remote_directory"' EXIT
@@ -22,58 +21,69 @@ remote() {
   [ -n "$remote_named" ] || set -- "$@" "$FLATQ_QUEUE"
   case $FLATQ_VERB in
   push) remote_push "$@" ;;
-  pop) remote_pop "$@" ;;
+  pop) shift "$remote_options"; remote_pop "$@" ;;
   drain) remote_drain "$@" ;;
-  log | top | work | doctor | import | claim | settle | unclaim | pressure | mqueue | shovel | door)
-    die 64 "$FLATQ_VERB works on the machine that has the spool" ;;
-  *)
-    remote_words "$FLATQ_VERB" "$@"
-    remote_ask || die $? "$why"
-    [ "$FLATQ_VERB" != reserve ] || remote_held=1
-    remote_show "$@" || { remote_code=$?; remote_back; die $remote_code "$why"; }
-    # What was printed is the caller's from here on
-    remote_held='' request= ;;
-  esac || die $? "$why"
+  *) remote_words "$FLATQ_VERB" "$@"; remote_ask && remote_show "$@" ;;
+  esac || { remote_code=$?; remote_back; die $remote_code "$why"; }
+  # What was printed is the caller's from here on
+  request=
 }
 
-# remote_host_read - set remote_at, and remote_unix, or remote_host and remote_port
+# remote_host_read - set remote_at, and remote_unix, or remote_host, remote_port and remote_user.
+# Only plain characters are taken, and no - in front: so no part of it is an option of the program
+# that connects, or a word for a shell
 remote_host_read() {
-  remote_at=@ remote_port=1234 remote_unix='' remote_host=$FLATQ_HOST
+  remote_at=@ remote_port=1234 remote_unix='' remote_user='' remote_host=$FLATQ_HOST remote_good=1
   case $FLATQ_HOST in
-  ssh://*) need doors/ssh; ssh_read; remote_at=@@; return ;;
   unix:?*) remote_unix=${FLATQ_HOST#unix:} remote_port=; return ;;
-  *']') ;;
-  *:*) remote_port=${FLATQ_HOST##*:} remote_host=${FLATQ_HOST%:*} ;;
+  ssh://*) need doors/ssh; remote_at=@@ remote_port='' remote_host=${FLATQ_HOST#ssh://} ;;
   esac
-  remote_host=${remote_host#'['} remote_host=${remote_host%']'}
+  case $remote_at$remote_host in
+  @@*@*)
+    remote_user=${remote_host%@*} remote_host=${remote_host##*@}
+    case $remote_user in '' | -* | *[!A-Za-z0-9@._+-]*) remote_good= ;; esac ;;
+  esac
   case $remote_host in
-  '' | -*) remote_port=- ;;
+  *']') ;;
+  *:*)
+    remote_port=${remote_host##*:} remote_host=${remote_host%:*} number=0
+    is_number "$remote_port" 65535 && [ "$number" != 0 ] || remote_good=
+    remote_port=$number ;;
   esac
-  is_number "$remote_port" 65535 ||
-    die 64 '-H takes HOST:PORT, unix:PATH or ssh://[USER@]HOST[:PORT]'
+  case $remote_host in
+  '['*']')
+    remote_host=${remote_host#'['} remote_host=${remote_host%']'}
+    case $remote_host in '' | *[!0-9A-Fa-f:.]*) remote_good= ;; esac ;;
+  '' | -* | *[!A-Za-z0-9._-]*) remote_good= ;;
+  esac
+  [ -n "$remote_good" ] || die 64 '-H takes HOST:PORT, unix:PATH or ssh://[USER@]HOST[:PORT]'
 }
 
 # remote_look WORD ... - set remote_named, unless the verb is to use $FLATQ_QUEUE, which the door
-# does not know; and remote_with: after the lease that a pop asks for, and -w, there is nothing to
-# wait for. A body may take longer
+# does not know; remote_most, the seconds in which something has to move: a minute, and -w; and
+# what a pop wants to know of its options
 remote_look() {
-  remote_named=1 remote_most=600 remote_with=
+  remote_named=1 remote_most=60 remote_wait='' remote_left=1 remote_mark=
   while getopts :hp:d:t:k:w:n:r:s:b:m:aelf0 option; do
     case $FLATQ_VERB$option in
     push[en]) die 64 '-e and -n do not go with -H: the message is all of the input' ;;
-    pushh | poph | drainh) other_option ;;
-    *h) OPTIND=1; return ;;
-    *w) is_number "$OPTARG" 999999999 && remote_most=$((remote_most + number)) ;;
+    *h | pop[!wnl0]) other_option ;;
+    *w)
+      option_number w "$OPTARG" 4294967295
+      remote_wait="-w $number" remote_most=$((60 + number)) ;;
+    popn) option_number n "$OPTARG" 4294967295; remote_left=$number ;;
+    popl) remote_mark='\n' ;;
+    pop0) remote_mark='\000' ;;
     esac
   done
-  shift $((OPTIND - 1))
+  remote_options=$((OPTIND - 1))
+  shift "$remote_options"
   OPTIND=1
-  # ssh may ask for a password, and has limits of its own
-  case $remote_at$FLATQ_VERB in
-  @@* | @push | @drain | @peek) ;;
-  *) remote_with="timeout $remote_most" ;;
-  esac
+  [ "$remote_left" = 1 ] || [ -n "$remote_mark" ] || die 64 '-n needs -l or -0'
+  [ "$remote_left" != 0 ] || die 65 '-n takes a number from 1'
   case $FLATQ_VERB in
+  log | top | work | doctor | import | claim | settle | unclaim | pressure | mqueue | shovel | door)
+    die 64 "$FLATQ_VERB works on the machine that has the spool" ;;
   push | pop | reserve | drain | kick | peek | create | close)
     [ $# -gt 0 ] || [ "$FLATQ_QUEUE" = default ] || remote_named= ;;
   esac
@@ -97,55 +107,103 @@ remote_connect() {
   # With -v, ncat and nc say why there is no connection, and whether there is one
   set -- ${remote_unix:+-U} "${remote_unix:-$remote_host}" ${remote_port:+"$remote_port"}
   if command -v ncat >/dev/null; then
-    exec $remote_with ncat -v "$@"
+    exec ncat -v "$@"
   elif command -v nc >/dev/null; then
-    exec $remote_with nc -v -N "$@"
+    exec nc -v -N "$@"
   elif command -v socat >/dev/null; then
     set -- "TCP:$remote_host:$remote_port"
     [ -z "$remote_unix" ] || set -- "UNIX-CONNECT:$remote_unix"
-    exec $remote_with socat -t 86400 - "$1"
+    exec socat -t 86400 - "$1"
   fi
   printf 'ncat, nc or socat is needed\n' >&2
   exit 69
 }
 
-# remote_ask - send `request`, and `body` if there is one; set remote_size to the bytes of `answer`
-# without its last line. On an error there, set `why` and return its code; return 68 if nobody
-# answers, 69 if the answer is not whole, 77 if ssh does not let us in. All of this runs in the
-# background, since a shell heeds no signal while it waits for a command
+# remote_watch - from now on, end the connection once nothing has moved for remote_most seconds
+remote_watch() {
+  (
+    watch_left=$remote_most watch_seen='' watch_sent='' watch_came=
+    while [ "$watch_left" -gt 0 ]; do
+      sleep 1 || exit
+      read -r watch_key watch_sent </proc/self/fdinfo/4
+      read -r watch_key watch_came </proc/self/fdinfo/3
+      watch_left=$((watch_left - 1))
+      [ "$watch_sent $watch_came" = "$watch_seen" ] ||
+        watch_left=$remote_most watch_seen="$watch_sent $watch_came"
+    done
+    remote_kill
+  ) </dev/null >/dev/null 5>&- 6<&- 7>&- &
+  remote_watcher=$! remote_noted=$!
+}
+
+# remote_watched - end that. In remote_back, a TERM would be ignored
+remote_watched() {
+  kill -KILL "$remote_watcher"
+  wait "$remote_watcher"
+  remote_watcher=
+}
+
+# remote_kill - end the program of the connection. A child that has just been forked may forget a
+# TERM; but ssh may have to restore a terminal
+remote_kill() {
+  for remote_signal in TERM KILL; do
+    # shellcheck disable=SC2086 # PIDs
+    kill "-$remote_signal" $remote_pid
+    sleep 0.1
+  done
+}
+
+# remote_ask - send `request`; the answer is then on 6, remote_size bytes and the last line. Return
+# its code, and set `why`; or 68 if nobody answers, 69 if the answer is not whole, 77 if ssh does
+# not let us in. The program runs in the background, since a shell that waits for a command heeds no
+# signal
 remote_ask() {
   remote_said=
   nonce_read
-  {
-    printf '%s%s@%s\n' "$remote_at" "$nonce" "$request" &&
-      { [ ! -e "$remote_directory/body" ] || cat "$remote_directory/body"; } ||
-      true >"$remote_directory/unsent.$nonce"
-  } | remote_connect >"$remote_directory/raw" 2>"$remote_directory/errors" &
+  set -- "$remote_directory/asked" "$remote_directory/raw"
+  # Of a push, the message stays behind the line
+  { [ "$remote_total" != 0 ] || true >"$1"; } &&
+    printf '%s%s@%s\n' "$remote_at" "$nonce" "$request" 1<>"$1" &&
+    command exec 3>"$2" 4<"$1" || { why="${TMPDIR:-/tmp} has no room for the request"; return 74; }
+  remote_connect <&4 >&3 2>"$remote_directory/errors" 3>&- 4<&- &
   remote_pid=$! remote_noted=$!
-  # For both sides of the pipe
-  wait
+  remote_watch
+  wait "$remote_pid"
   remote_pid=
-  remote_read && measure -c "$remote_answer" ||
-    { why='the answer cannot be kept'; remote_doubt; return 74; }
+  remote_watched
+  read -r remote_word remote_sent </proc/self/fdinfo/4
+  read -r remote_word remote_size </proc/self/fdinfo/3
   # An answer that was cut has no newline at its end
-  remote_end=$(tail -n 1 "$remote_answer"; printf .)
+  remote_end=$(tail -n 1 "$2"; printf .)
   case $remote_end in
   *'
 .') remote_end=${remote_end%??} ;;
   *) remote_end= ;;
   esac
-  remote_size=$((measured - ${#remote_end} - 2))
+  remote_begin=0
+  remote_open && read -r remote_word remote_begin </proc/self/fdinfo/6 || remote_end=
+  remote_size=$((remote_size - remote_begin - ${#remote_end} - 2))
   [ $remote_size -ge 0 ] || remote_end=
-  remote_ended "$remote_end"
+  remote_ended "$remote_end" || return
+  case $request in
+  reserve*) remote_held=1 ;;
+  esac
 }
 
-# remote_read - set remote_answer to the file that has the answer, without what the login of another
-# machine prints before the door's first line, and that line
-remote_read() {
-  remote_answer=$remote_directory/raw
+# remote_open - open the answer
+remote_open() {
+  command exec 6<"$remote_directory/raw" && remote_skip
+}
+
+# remote_skip - by ssh, read what the login prints before the door's first line, and that line
+remote_skip() {
   [ "$remote_at" = @@ ] || return 0
-  remote_answer=$remote_directory/answer
-  sed "0,/$nonce\$/d" "$remote_directory/raw" >"$remote_answer"
+  while IFS= read -r remote_line <&6; do
+    case $remote_line in
+    *"$nonce") return 0 ;;
+    esac
+  done
+  return 1
 }
 
 # remote_ended LINE - return the code in the last line of an answer, set `why`, and remote_said to
@@ -157,30 +215,22 @@ remote_ended() {
     remote_said=yes remote_asked=1 remote_end=${1#"$nonce error "}
     # Whoever answers there must not write to a terminal here
     why=$(printf '%s' "${remote_end#??' '}" | tr -cd '[:print:]')
-    case $why in
-    'only '*' announced bytes came')
-      [ ! -e "$remote_directory/unsent.$nonce" ] ||
-        { why='the message could not be sent in full; nothing is stored'; return 74; } ;;
-    esac
     return "${remote_end%% *}" ;;
   esac
-  if [ "$remote_at" = @@ ]; then
-    ssh_failed || [ $? -eq 69 ] || return 77
-  else
-    # What ncat and nc say on the way is no error
-    why=$(sed -n -e '/ succeeded!$/d' -e '/^Ncat: \(Version\|Connect[a-z]* to\|Trying next\) /d' \
-      -e '/^Ncat: [0-9]* bytes sent, /d' -e 's/^Ncat: //; p; q' "$remote_directory/errors")
-    why="$FLATQ_HOST: ${why:-no whole answer}"
-  fi
-  # Without a connection, nothing was asked. One that was made can fail with the same words: ncat,
-  # nc and socat say so, and ssh does not call that line its own
-  [ -n "$remote_asked" ] || [ -s "$remote_directory/raw" ] || grep -q -e '^Ncat: Connected to ' \
-    -e ' succeeded!$' -e ' E read(' -e ' E write(' "$remote_directory/errors" || case $why in
-  *': ssh: '*) return 68 ;;
-  *' needed') return 69 ;;
-  ssh://*) ;;
-  *'onnection refused'* | *'No route to host'* | *'etwork is unreachable'* | *'esolve '* | \
-    *'Name or service not known'* | *'No such file or directory'*) return 68 ;;
+  set -- "$remote_directory/errors"
+  # Without what ncat and nc say on the way
+  why=$(sed -e '/ succeeded!/d' -e '/^Ncat: \(Version\|Connect[a-z]* to\|Trying next\) /d' \
+    -e '/^Ncat: [0-9]* bytes sent/d' -e 's/^Ncat: //' "$1" |
+    tr -cd '[:print:]\n' | grep . | tail -n 1)
+  why="$FLATQ_HOST: ${why:-no whole answer}"
+  # Nothing was asked without a connection. ncat, nc and socat say that there was one; ssh begins no
+  # line of its own with its name then
+  [ -n "$remote_asked" ] || [ -s "$remote_directory/raw" ] || case $remote_at$why in
+  *' is needed') return 69 ;;
+  @@*': ssh: '*) return 68 ;;
+  @@*) ! ssh_refused || return 77 ;;
+  *': no whole answer') ;;
+  *) grep -q 'Ncat: Connected to \| succeeded!\| E read(\| E write(' "$1" || return 68 ;;
   esac
   remote_doubt
   return 69
@@ -192,7 +242,7 @@ remote_doubt() {
   list | stat | peek | wal) return ;;
   push)
     remote_known='it may be stored, or not'
-    [ ! -e "$remote_directory/unsent.$nonce" ] || remote_known='nothing is stored' ;;
+    [ "$remote_sent" -ge "$remote_total" ] || remote_known='nothing is stored' ;;
   reserve) remote_known='if a message was reserved, it is back when its lease ends' ;;
   drain) remote_known='of what was written out, the last part may come again' ;;
   delete) remote_known='if the message was not deleted, it is back when its lease ends' ;;
@@ -203,7 +253,7 @@ remote_doubt() {
 
 # remote_print - write the answer out
 remote_print() {
-  head -c "$remote_size" "$remote_answer" && return 0
+  head -c "$remote_size" <&6 && return 0
   why='the answer could not be written out in full'
   case $FLATQ_VERB in
   list | stat | peek | reserve) ;;
@@ -215,41 +265,39 @@ remote_print() {
 
 # remote_show WORD ... - as remote_print, but as a table where list and stat would show one
 remote_show() {
-  set -- "$FLATQ_VERB ${1-}" remote_print
-  [ ! -t 1 ] || case $1 in
-  'list -'* | 'stat -'*) ;;
-  'list ') set -- '' table_print queues remote_print ;;
-  'list '*) set -- '' table_print messages remote_print ;;
-  'stat '*) set -- '' table_print stat remote_print ;;
+  set -- "$FLATQ_VERB ${1-}"
+  [ -t 1 ] || set -- ''
+  case $1 in
+  'list -'* | 'stat -'*) remote_print; return ;;
+  'list ') set -- queues ;;
+  'list '*) set -- messages ;;
+  'stat '*) set -- stat ;;
+  *) remote_print; return ;;
   esac
   need engine/table
-  shift
-  "$@"
+  table_print "$1" remote_print
 }
 
-# remote_push WORD ... - read the message to its end first, since its length is sent ahead
+# remote_push WORD ... - read the message to its end first, since its length is sent ahead, behind a
+# line that is as long as that of the request
 remote_push() {
-  cat >"$remote_directory/body" && measure -c "$remote_directory/body" ||
-    { why="the message could not be read, or ${TMPDIR:-/tmp} has no room for it"; return 74; }
-  remote_words push -n "$measured" "$@"
+  nonce=000000000000 padded=000000000000000
+  remote_words push -n "$padded" "$@"
+  remote_line=$remote_at$nonce@$request
+  {
+    printf '%s\n' "$remote_line" && cat && read -r remote_word remote_total </proc/self/fdinfo/1
+  } >"$remote_directory/asked" || {
+    why="the message could not be read, or ${TMPDIR:-/tmp} has no room for it"
+    return 74
+  }
+  pad $((remote_total - ${#remote_line} - 1)) "$padded"
+  remote_words push -n "$padded" "$@"
   remote_ask && remote_print
 }
 
-# remote_pop OPTION ... [QUEUE] - pop by a reserve and, once the message is written out, a delete
+# remote_pop [QUEUE ...] - pop by a reserve and, once the message is written out, a delete
 remote_pop() {
-  remote_wait='' remote_left=1 remote_mark='' remote_any=
-  while getopts :hw:n:l0 option; do
-    case $option in
-    w) option_number w "$OPTARG" 4294967295; remote_wait="-w $number" ;;
-    n) option_number n "$OPTARG" 4294967295; remote_left=$number ;;
-    l) remote_mark='\n' ;;
-    0) remote_mark='\000' ;;
-    *) other_option ;;
-    esac
-  done
-  shift $((OPTIND - 1))
-  [ "$remote_left" = 1 ] || [ -n "$remote_mark" ] || die 64 '-n needs -l or -0'
-  [ "$remote_left" != 0 ] || die 65 '-n takes a number from 1'
+  remote_any=
   while [ "$remote_left" -gt 0 ]; do
     # Ask for ten minutes: the message's own lease may be shorter, and another consumer would get it
     # while we write it out
@@ -264,9 +312,8 @@ remote_pop() {
       esac
       return $remote_code
     }
-    remote_held=1
-    remote_message || { remote_code=$?; remote_back; return $remote_code; }
-    remote_held='' request=
+    remote_message || return
+    remote_held=
     remote_words delete "$remote_receipt"
     remote_ask || return
     remote_any=1 remote_wait='' remote_left=$((remote_left - 1))
@@ -276,31 +323,27 @@ remote_pop() {
 # remote_message - write out the message that was reserved, and set remote_receipt
 remote_message() {
   why="$FLATQ_HOST: no whole answer"
-  {
-    read -r remote_line || return 74
-    # shellcheck disable=SC2086 # words
-    set -- $remote_line
-    remote_receipt=${1-}
-    [ $# -eq 4 ] && is_number "$4" 999999999999999 &&
-      [ "$remote_size" = $((${#remote_line} + 1 + number)) ] || return 74
-    why='the message could not be written out in full'
-    # shellcheck disable=SC2059 # a constant of ours
-    head -c "$number" && { [ -z "$remote_mark" ] || printf "$remote_mark"; } || return 74
-  } <"$remote_answer"
+  read -r remote_line <&6 || return 74
+  # shellcheck disable=SC2086 # words
+  set -- $remote_line
+  remote_receipt=${1-}
+  [ $# -eq 4 ] && is_number "$4" 999999999999999 &&
+    [ "$remote_size" = $((${#remote_line} + 1 + number)) ] || return 74
+  why='the message could not be written out in full'
+  # shellcheck disable=SC2059 # a constant of ours
+  head -c "$number" <&6 && { [ -z "$remote_mark" ] || printf "$remote_mark"; } || return 74
 }
 
-# remote_back - give back the message whose receipt begins the answer, if there is one; keep `why`.
+# remote_back - give back the message that a reserve got, if it was not written out; keep `why`.
 # Signals wait for that, but not for long
 remote_back() {
   [ -n "$remote_held" ] || return 0
   trap '' HUP INT TERM
-  remote_why=$why remote_receipt='' remote_held=
-  read -r remote_receipt remote_line <"$remote_answer"
+  remote_why=$why remote_receipt='' remote_held='' remote_most=5
+  ! remote_open || read -r remote_receipt remote_line <&6
   case $remote_receipt in
   '' | *[[:cntrl:]]*) ;;
-  *)
-    request="release $remote_receipt" remote_with='timeout -s KILL 5'
-    remote_ask ;;
+  *) request="release $remote_receipt"; remote_ask ;;
   esac
   why=$remote_why
 }
@@ -309,12 +352,13 @@ remote_back() {
 # gone; give back a message that was not written out
 remote_stopped() {
   trap '' HUP INT TERM
-  # RACE: the signal may have come before it was noted
-  [ "${!-}" = "$remote_noted" ] || remote_pid=${!-}
-  remote_disconnect
+  # RACE: the signal may have come before a process was noted
+  [ "${!-}" = "$remote_noted" ] || remote_pid="$remote_pid ${!-}"
+  remote_pid="$remote_pid $remote_watcher"
+  [ "$remote_pid" = ' ' ] || { remote_kill; wait; }
   # The answer to a reserve may have come, and not been looked at
   case $request in
-  reserve*) ! remote_read || remote_held=1 ;;
+  reserve*) remote_held=1 ;;
   esac
   remote_back
   rm -rf "$remote_directory"
@@ -322,77 +366,57 @@ remote_stopped() {
   end_by "$1"
 }
 
-# remote_disconnect - end the program of the connection, if there is one. A child that has just been
-# forked may forget a TERM; but ssh may have to restore a terminal
-remote_disconnect() {
-  [ -n "$remote_pid" ] || return 0
-  kill -TERM "$remote_pid"
-  sleep 0.1
-  kill -KILL "$remote_pid"
-  wait "$remote_pid"
-  remote_pid=
-}
-
-# remote_drain OPTION ... [QUEUE] - drain by `drain -a`
+# remote_drain OPTION ... [QUEUE] - drain by `drain -a`: write out and acknowledge batches until the
+# door says that it has ended
 remote_drain() {
   need engine/input
   remote_words drain -a "$@"
   nonce_read
-  # Opened for reading and writing, a FIFO does not block. 3 leads to the door, and ends when we do;
-  # 6 comes from there
+  # Opened for reading and writing, a FIFO does not block. 7 leads to the door; 6 comes from there,
+  # and ends with the connection
   set -- "$remote_directory/to" "$remote_directory/from"
   # shellcheck disable=SC2094 # these are FIFOs
-  mkfifo "$1" "$2" && command exec 3<>"$1" 4<"$1" 3>"$1" 7<>"$2" 6<"$2" ||
-    { why='no FIFO'; return 74; }
-  remote_connect <&4 >&7 2>"$remote_directory/errors" 3>&- 4<&- 7>&- 6<&- &
+  mkfifo "$1" "$2" && command exec 7<>"$1" 8<>"$2" 6<"$2" || { why='no FIFO'; return 74; }
+  remote_connect <"$1" >&8 2>"$remote_directory/errors" 6<&- 7>&- 8>&- &
   remote_pid=$! remote_noted=$!
-  exec 4<&- 7>&-
-  remote_code=74 why="$FLATQ_HOST: the request could not be sent"
-  ! printf '%s%s@%s\n' "$remote_at" "$nonce" "$request" >&3 ||
-    { remote_batches <&6; remote_code=$?; }
-  exec 3>&- 6<&-
-  remote_disconnect
-  return $remote_code
-}
-
-# remote_batches - write out and acknowledge batches until the door says that it has ended
-remote_batches() {
-  # What a login prints
-  remote_end=
-  [ "$remote_at" = @ ] || while [ "${remote_end%"$nonce"}" = "$remote_end" ]; do
-    IFS= read -r remote_end || break
+  exec 8>&-
+  printf '%s%s@%s\n' "$remote_at" "$nonce" "$request" >&7
+  remote_first=1 remote_end=''
+  why='messages could not be written out in full, or not acknowledged, and come again'
+  while command exec 3>"$remote_directory/raw" || { remote_code=74; false; }; do
+    remote_watch
+    remote_batch
+    remote_code=$?
+    remote_watched
+    [ $remote_code -eq 0 ] || break
+    cat "$remote_directory/raw" && printf 'ok\n' >&7 || { remote_code=74; break; }
   done
-  while IFS= read -r remote_end; do
-    # The last line comes after an empty one
-    is_number "$remote_end" 999999999999999 || { [ -n "$remote_end" ] && break; continue; }
-    # In the background, as in remote_ask
-    input_exact "$number" <&6 >"$remote_directory/raw" &
-    remote_size=$number
-    wait $! && measure -c "$remote_directory/raw" ||
-      { why='no space for the answer'; remote_refuse; return 74; }
-    # A door that fails in a batch ends it with its last line, of which a part may be in the batch
-    [ "$measured" = "$remote_size" ] && IFS= read -r remote_end &&
-      [ "$remote_end" = "$nonce sent" ] || {
-      [ "$measured" != "$remote_size" ] ||
-        { printf '%s\n' "$remote_end" && cat; } >>"$remote_directory/raw"
-      remote_end=$(tail -n 1 "$remote_directory/raw")
-      break
-    }
-    if ! cat "$remote_directory/raw"; then
-      why='messages could not be written out in full'
-      remote_refuse
-      return 74
-    elif ! printf 'ok\n' >&3; then
-      why="$FLATQ_HOST: what was printed could not be acknowledged, and comes again"
-      remote_refuse
-      return 74
-    fi
-  done
+  # The door puts back what was not acknowledged, and ends
+  exec 7>&-
+  remote_watch
+  cat <&6 >/dev/null
+  wait "$remote_pid"
+  remote_pid=
+  remote_watched
+  [ "$remote_code" -eq 1 ] || return "$remote_code"
   remote_ended "$remote_end"
 }
 
-# remote_refuse - end our side without an `ok`, and wait until the door has put the batch back
-remote_refuse() {
-  exec 3>&-
-  cat >/dev/null
+# remote_batch - read a batch into `raw`; return 1 if remote_end is the last line instead, 74 if the
+# batch cannot be kept
+remote_batch() {
+  [ -z "$remote_first" ] || { remote_first=; remote_skip || return 1; }
+  IFS= read -r remote_end <&6
+  # The last line comes after an empty one
+  [ -n "$remote_end" ] || IFS= read -r remote_end <&6
+  is_number "$remote_end" 999999999999999 || return 1
+  input_exact "$number" <&6 >&3 &
+  wait $! || return 74
+  ! IFS= read -r remote_end <&6 || {
+    [ "$remote_end" != "$nonce sent" ] || return 0
+    # A door that fails in a batch ends it with its last line, of which a part may be in the batch
+    { printf '%s\n' "$remote_end" && cat <&6; } >&3
+  }
+  remote_end=$(tail -n 1 "$remote_directory/raw")
+  return 1
 }

@@ -19,10 +19,10 @@ shell_forget() {
     guard_group ids_opened key_id key_is kick_place launch_door launch_most launch_port \
     launch_unix length lock_said method names place_name plain proof_delayed push_begun push_bulk \
     push_cr push_dot push_dot_file push_dup push_follows push_length push_wait putbacks \
-    python_path q queue queue_bound queue_most_tries reason remote_port remote_unix request \
-    rights_queues rights_verbs rights_words shell_locale shell_own shell_quiet shell_umask \
-    slip_size spool_all spool_path ssh_port ssh_user stalk_beanstalkd tally_tubes wait_asked \
-    wait_due wait_fifo wait_sleeper wait_woken why work_lease work_path work_queues work_rest
+    python_path q queue queue_bound queue_most_tries reason remote_port remote_unix remote_user \
+    request rights_queues rights_verbs rights_words shell_locale shell_own shell_quiet shell_umask \
+    slip_size spool_all spool_path stalk_beanstalkd tally_tubes wait_asked wait_due wait_fifo \
+    wait_sleeper wait_woken why work_lease work_path work_queues work_rest
   FLATQ_VERB=${0##*/} shell_own=$$
 }
 

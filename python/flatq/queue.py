@@ -77,9 +77,14 @@ def _parts(out: bytes) -> tuple[str, int, int, bytes]:
 
 class _Queue(ABC):
     def __init__(self, name: str = "default", path: str | os.PathLike[str] | None = None, *, timeout: float | None = None) -> None:
-        scheme = "ssh://" if name.startswith("ssh://") else ""
-        host, slash, rest = name[len(scheme):].partition("/")
-        self.host, self.name = (scheme + host, rest if slash else "default") if scheme or ":" in host else ("", name)
+        if name.startswith("unix:"):
+            self.host, _, self.name = name.rpartition("/")
+            if not self.host.removeprefix("unix:"):
+                raise ValueError(f"{name!r}: unix:PATH/QUEUE")
+        else:
+            scheme = "ssh://" if name.startswith("ssh://") else ""
+            host, slash, rest = name[len(scheme):].partition("/")
+            self.host, self.name = (scheme + host, rest if slash else "default") if scheme or ":" in host else ("", name)
         if self.host and path is not None:
             raise ValueError("a queue behind a door has no path here")
         self.path = None if path is None else os.path.abspath(os.fspath(path))
@@ -270,7 +275,8 @@ class AsyncQueue(_Queue):
 
 class Queue(_Queue):
     """Queue("jobs"), in $FLATQ_DIR or the spool `path`; Queue("host:1234/jobs"), through the line door there ("host:1234": its
-    `default`), or Queue("ssh://user@host:22/jobs"), by ssh. Creating the object does nothing; the first push creates the queue on disk.
+    `default`), Queue("unix:/run/flatq/jobs"), at its socket /run/flatq, or Queue("ssh://user@host:22/jobs"), by ssh. Creating the
+    object does nothing; the first push creates the queue on disk.
 
     `timeout`: seconds that a verb may take beyond the time it was told to wait, then TimedOut; None: no limit.
 

@@ -473,7 +473,7 @@ def test_an_acknowledgement_that_cannot_be_sent(flatq, tmp_path):
     [point] = nth(flatq, "write", b'"ok\\n"', words, b"")
     flatq("push", "-l", "q", input=b"1\n2\n", check=0)
     done = struck(flatq, point, "ENOMEM", words, b"")
-    assert (done.returncode, done.stdout) == (74, b"1\n2\n") and b"comes again" in done.stderr, done
+    assert (done.returncode, done.stdout) == (74, b"1\n2\n") and b"come again" in done.stderr, done
     wait_for(lambda: [row[1] for row in rows(flatq, "q")] == ["ready"] * 2, "the batch is back")
 
 

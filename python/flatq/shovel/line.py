@@ -18,7 +18,7 @@ class Cut(Unreachable):
 
 
 class Client:
-    """The queue at HOST:PORT/QUEUE, or ssh://[USER@]HOST[:PORT]/QUEUE. All methods raise Unreachable (its subclass Cut: the door may have done what was asked), and the errors
+    """The queue at HOST:PORT/QUEUE, unix:PATH/QUEUE or ssh://[USER@]HOST[:PORT]/QUEUE. All methods raise Unreachable (its subclass Cut: the door may have done what was asked), and the errors
     that belong to the verb's exit codes, see errors.py."""
 
     def __init__(self, place: str) -> None:
@@ -27,7 +27,8 @@ class Client:
         if re.search(r"\s", self.queue):
             raise Invalid(f"'{place}': a queue's name has no blanks", 65)
         self.ssh = Ssh(queue.host) if queue.host.startswith("ssh://") else None
-        if self.ssh:
+        self.unix = queue.host.removeprefix("unix:") if queue.host.startswith("unix:") else None
+        if self.ssh or self.unix:
             return
         host, _, port = queue.host.rpartition(":")
         self.host = host.removeprefix("[").removesuffix("]")
@@ -57,15 +58,27 @@ class Client:
         if self.ssh:
             self.ssh.close()
 
+    def _connect(self) -> socket.socket:
+        if not self.unix:
+            connection = socket.create_connection((self.host, self.port), 5)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return connection
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.connect(self.unix)
+        except OSError:
+            connection.close()
+            raise
+        return connection
+
     def _exchange(self, request: bytes, wait: float) -> bytes:
         try:
-            connection = socket.create_connection((self.host, self.port), 5)
+            connection = self._connect()
         except (OSError, UnicodeError) as error:  # UnicodeError: a host's name with an empty or an overlong part
             raise Unreachable(f"{self.place}: {getattr(error, 'strerror', None) or error}", 68) from None
         parts: list[bytes] = []
         with connection:
             try:
-                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 # The longest silence of the door. The request states its length, so our end of the connection stays open, by which the
                 # door sees that we live
                 connection.settimeout(wait + 30)
