@@ -1,12 +1,14 @@
 """Run a verb under asyncio, as verbs.run does without it.
 
-This does not use asyncio's own subprocesses: if their start is cancelled, as by the end of the loop, they hang for ever (seen with Python 3.11)."""
+Neither asyncio's subprocesses, which hang for ever if their start is cancelled, as by the end of
+the loop (seen with Python 3.11), nor its few threads: waiting pops would keep the others out."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import signal
+import threading
 from typing import TypeVar
 
 from .verbs import Call, Job
@@ -15,43 +17,44 @@ T = TypeVar("T")
 
 
 async def run(call: Call[T]) -> T:
-    """The verb's answer. On cancellation or timeout, end the verb first: by TERM, on which it gives back what it holds, and KILL after
-    GRACE seconds. If the verb ended before, return its answer, and raise the cancellation later."""
+    """The verb's answer. On cancellation or timeout, end the verb first: by TERM, on which it gives
+    back what it holds, and KILL after GRACE seconds. If the verb ended before, return its answer,
+    and raise the cancellation later."""
     loop = asyncio.get_running_loop()
     # A future, not a task, since the end of the loop cancels every task
     ended: asyncio.Future[None] = loop.create_future()
+    job = Job(call)
 
-    def tell() -> None:
+    def wait() -> None:
+        job.wait()
         # The loop may be closed, if it was stopped while we ran
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(ended.set_result, None)
 
-    job = Job(call, tell)
     stopped: asyncio.CancelledError | None = None
     try:
+        threading.Thread(target=wait, daemon=True).start()
         for number, seconds in job.steps():
-            if number is None:
-                job.start()
-            elif ended.done() or number and not job.end(number):
-                break
+            job.send(number)
             end = None if seconds is None else loop.time() + seconds
-            while not ended.done() and (number is not None or not stopped) and (end is None or loop.time() < end):
+            while not ended.done() and (end is None or loop.time() < end):
                 try:
                     await asyncio.wait({ended}, timeout=None if end is None else end - loop.time())
                 except asyncio.CancelledError as error:
                     stopped = error
+                    break
+            if ended.done():
+                break
     except BaseException:
-        job.end(signal.SIGKILL)
+        job.send(signal.SIGKILL)
         raise
-    if stopped and not job.well():
-        raise job.told(stopped)
-    if stopped:
-        cancel_later()
     try:
         answer: T = job.result()
-        return answer
     except BaseException as error:
-        raise job.told(error) from error.__cause__
+        raise job.told(stopped or error) from None
+    if stopped:
+        cancel_later()
+    return answer
 
 
 def cancel_later() -> None:

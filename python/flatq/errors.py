@@ -92,6 +92,8 @@ def of_system(place: str, error: OSError) -> Error:
     text = f"{place}: {error.strerror or error}"
     if error.errno in (errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM):
         return Busy(text, 75)
+    if error.errno == errno.E2BIG:
+        return Invalid(text, 65)
     return Denied(text, 77) if isinstance(error, PermissionError) else Disk(text, 74)
 
 

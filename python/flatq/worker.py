@@ -95,8 +95,7 @@ class Worker:
             for number in early:
                 process.send_signal(number)
             try:
-                process.wait()
-                status = process.known()
+                status = process.wait()
             except BaseException:
                 process.terminate()
                 process.wait()

@@ -22,7 +22,6 @@ import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from unittest.mock import Mock, patch
 
 import pytest
 
@@ -454,35 +453,6 @@ def test_status_that_nobody_keeps(jobs, spool):
     assert jobs.pop() == b"kept"
 
 
-def test_status_that_others_took(jobs, spool):
-    """Another part of the program waits for every child as soon as it ends. The wrapper must return no answer, and no empty message for a verb that
-    was ended."""
-    script = f"""if True:
-        import asyncio, os, flatq
-
-        jobs, both = flatq.Queue("jobs", {str(spool)!r}), flatq.AsyncQueue("jobs", {str(spool)!r})
-        jobs.stats()
-
-        def gone(*words):
-            os.waitpid(words[1], 0)
-            raise ChildProcessError
-
-        os.waitid = gone
-        for call in (jobs.pop, jobs.stats):
-            try:
-                print("returned", call())
-            except flatq.Error as error:
-                print(type(error).__name__)
-        try:
-            asyncio.run(asyncio.wait_for(both.pop(wait=60), 0.3))
-        except asyncio.TimeoutError:
-            print("cancelled")
-        """
-    jobs.create()
-    done = python(script)
-    assert done.stdout.split() == [b"Internal", b"Internal", b"cancelled"], done
-
-
 # ---- threads, fork, signals, time-outs
 
 
@@ -527,37 +497,6 @@ def test_fork(jobs, spool):
         assert waiting.result(20) == b"of the child"
         assert os.waitpid(child, 0)[1] == 0
     nothing_left(spool)
-
-
-def test_fork_while_a_verb_is_started(jobs, spool):
-    """However long the child lives, it holds none of the pipes on whose end the caller waits."""
-    script = f"""if True:
-        import os, signal, threading, flatq
-
-        jobs, pipe, midst, forked = flatq.Queue("jobs", {str(spool)!r}), os.pipe, threading.Event(), threading.Event()
-        jobs.stats()
-
-        def slow():
-            made = pipe()
-            midst.set()
-            forked.wait(0.3)
-            return made
-
-        os.pipe = slow
-        thread = threading.Thread(target=jobs.stats, daemon=True)
-        thread.start()
-        midst.wait()
-        child = os.fork()
-        if not child:
-            signal.pause()
-        forked.set()
-        thread.join(20)
-        print(thread.is_alive())
-        os.kill(child, signal.SIGKILL)
-        """
-    jobs.create()
-    done = python(script)
-    assert (done.returncode, done.stdout) == (0, b"False\n"), done
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL, signal.SIGHUP], ids=lambda number: number.name)
@@ -635,45 +574,6 @@ def test_interrupted(jobs, spool):
     assert descriptors() == before
 
 
-def at_line(number, function):
-    """Call the function, and raise Ring at the `number`-th line that begins within verbs.run. Return the answer, and how many lines began."""
-    lines = 0
-
-    def entered(frame, event, arg):
-        above = frame
-        while above and above.f_code is not verbs.run.__code__:
-            above = above.f_back
-        return stepped if above else None
-
-    def stepped(frame, event, arg):
-        nonlocal lines
-        lines += event == "line"
-        if event == "line" and lines == number:
-            raise Ring
-        return stepped
-
-    sys.settrace(entered)
-    try:
-        return function(), lines
-    finally:
-        sys.settrace(None)
-
-
-def test_interrupted_at_every_line(jobs, spool):
-    """A signal handler's exception, wherever the wrapper is: it is raised as it is, and the message is back at once."""
-    jobs.push(b"m")
-    message, lines = at_line(0, lambda: jobs.reserve(lease=1000))
-    message.release()
-    assert lines > 20
-    for number in range(1, lines + 1):
-        with suppress(Ring):
-            message, _ = at_line(number, lambda: jobs.reserve(lease=1000))
-            message.release()
-        stats = jobs.stats()
-        assert (stats["ready"], stats["reserved"]) == (1, 0), number
-    nothing_left(spool)
-
-
 def test_deaf(jobs, spool, stub, monkeypatch):
     """A verb that ignores TERM is killed, with all that it has started."""
     monkeypatch.setattr(verbs, "GRACE", 0.3)
@@ -698,27 +598,6 @@ def test_time_out(jobs, spool):
     nothing_left(spool)
 
 
-def test_the_time_is_over_before_the_verb_starts(spool, monkeypatch):
-    """Its body is still being written down. It must not start afterwards."""
-    over = threading.Event()
-    source = verbs.source
-
-    @contextmanager
-    def slow(body):
-        assert over.wait(20)
-        with source(body) as file:
-            yield file
-
-    monkeypatch.setattr(verbs, "source", slow)
-    late = Queue("jobs", spool, timeout=0.1)
-    with pytest.raises(TimedOut, match="push: ended after 0.1 seconds"):
-        late.push(b"x")
-    over.set()
-    with pytest.raises(Missing):
-        Queue("jobs", spool).stats()
-    nothing_left(spool)
-
-
 @pytest.mark.parametrize("number, kind", [(errno.EAGAIN, Busy), (errno.EMFILE, Busy), (errno.ENOSPC, Disk)])
 def test_no_process_can_be_had(jobs, monkeypatch, number, kind):
     """An error of flatq says so. The next call tries everything again, also whether a verb can be made to end with its caller."""
@@ -734,26 +613,7 @@ def test_no_process_can_be_had(jobs, monkeypatch, number, kind):
             jobs.push(b"x")
         with pytest.raises(kind):
             asyncio.run(AsyncQueue("jobs", jobs.path).push(b"x"))
-    with monkeypatch.context() as patched:
-        patched.setattr(verbs._thread, "start_new_thread", Mock(side_effect=RuntimeError("can't start new thread")))
-        with pytest.raises(Busy, match="push: can't start new thread"):
-            jobs.push(b"x")
     assert verbs.with_us()[:1] == ("setpriv",)
-
-
-def test_a_handler_that_sends_a_signal_waits_too():
-    """Popen.send_signal asks for the exit status first, and so takes it from the wait that it interrupts."""
-    process = verbs.Process(["sh", "-c", "exit 3"])
-    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-    waitid = os.waitid
-
-    def interrupted(*words):
-        process.send_signal(signal.SIGTERM)
-        return waitid(*words)
-
-    with patch.object(os, "waitid", interrupted):
-        assert process.wait() == 3
-    assert process.known() == 3
 
 
 # ---- asyncio
