@@ -33,11 +33,10 @@ door_open() {
   clock_read
   door_began=$now
   if [ "${1:-}" = launch ]; then
-    FLATQ_GUARD=1
+    FLATQ_GUARD=1 door_past=
     case ${2:-} in *o*) FLATQ_ONE=1 ;; esac
     case ${2:-} in *u*) door_unix=1 ;; esac
     exec 2>/dev/null
-    door_past=
     [ ! -S /proc/self/fd/4 ] || { door_socket 4; door_past=${2:-}; }
     case $door_past in
     *d*) exec 6>&1 1>&4 4>&6 6>&- ;;
@@ -63,6 +62,11 @@ door_open() {
 
 door_stopped() {
   die 75 'the door ended the connection: it was idle or slow, there were too many, or it is closing'
+}
+
+# door_busy - the trap for the guard's USR1
+door_busy() {
+  die 75 'busy: too many connections, try again later'
 }
 
 # door_socket DESCRIPTOR - set door_inode and door_blocks for a socket of this process
@@ -92,11 +96,16 @@ door_inode_read() {
   }
 }
 
+# door_tables WORD ... - run awk on the tables of TCP; an IPv4 address may be in either
+door_tables() {
+  set -- "$@" "$FLATQ_PROC/net/tcp"
+  [ ! -e "$FLATQ_PROC/net/tcp6" ] || set -- "$@" "$FLATQ_PROC/net/tcp6"
+  exec awk "$@"
+}
+
 # door_row - set door_state, door_unsent, door_local and door_remote for the client's TCP socket;
 # return 1 if it is closed
 door_row() {
-  set -- "$FLATQ_PROC/net/tcp"
-  [ ! -e "$FLATQ_PROC/net/tcp6" ] || set -- "$@" "$FLATQ_PROC/net/tcp6"
   door_rows=0
   while read -r door_key door_local door_remote door_state door_unsent door_value door_value \
     door_value door_value door_ino door_value; do
@@ -104,11 +113,11 @@ door_row() {
     door_rows=$((door_rows + 1))
     # The shell reads byte by byte: from here on a process is faster
     [ $door_rows -lt 20 ] || break
-  done <"$1"
+  done <"$FLATQ_PROC/net/tcp"
   # RACE: nobody reads the table in one piece, so a row may be missed: look again. An awk that was
   # killed has seen nothing (R1)
   for door_try in 1 2; do
-    door_found=$(exec awk -v "inode=$door_inode" '$10 == inode { print $2, $3, $4, $5; exit }' "$@")
+    door_found=$(door_tables -v "inode=$door_inode" '$10 == inode { print $2, $3, $4, $5; exit }')
     [ -z "$door_found" ] || break
   done
   # shellcheck disable=SC2086 # words
@@ -135,33 +144,24 @@ door_turn() {
 # was ended, and no process of this system holds its other end (for a client elsewhere that is
 # unknown); or sshd has closed its pipe
 door_client_gone() {
-  if [ -n "$door_pipe" ]; then
-    # select and poll report the writing end of a pipe as readable only if nobody reads the pipe
-    door_ask 'vec($ends, 0, 1) = 1; exit !(select($ends, undef, undef, 0) > 0)' 'import select
+  if [ -n "$door_pipe$door_unix" ]; then
+    # Even to send nothing fails on a socket whose client is gone. A pipe is no socket: select
+    # reports its writing end as readable only if nobody reads it
+    door_ask 'open OUT, ">&=0"; exit 1 if defined send(OUT, "", 0x4000); exit 0 if $!{EPIPE};
+      vec($ends, 0, 1) = 1; exit !(select($ends, undef, undef, 0) > 0)' 'import select
 look = select.poll()
 look.register(0, 0)
 raise SystemExit(not look.poll(0))'
-    return
-  elif [ -n "$door_unix" ]; then
-    # Even to send nothing fails if the client is gone
-    door_ask 'open OUT, ">&=0"; exit !(!defined send(OUT, "", 0x4000) && $!{EPIPE})' 'import socket
-try: socket.socket(fileno=0).send(b"")
-except BrokenPipeError: raise SystemExit(0)
-raise SystemExit(1)'
     return
   fi
   [ -n "$door_inode" ] || return 1
   # RACE: a row may be missed: believe it only when it is missing twice
   door_row || { door_missed=$((door_missed + 1)); [ $door_missed -gt 1 ]; return; }
   door_missed=0
-  [ "$door_state" = 08 ] || return 1
-  set -- "$FLATQ_PROC/net/tcp"
-  # An IPv4 address may be in either table
-  [ ! -e "$FLATQ_PROC/net/tcp6" ] || set -- "$@" "$FLATQ_PROC/net/tcp6"
-  [ -n "$(exec awk -v "ours=$door_local" -v "theirs=$door_remote" '
+  [ "$door_state" = 08 ] && [ -n "$(door_tables -v "ours=$door_local" -v "theirs=$door_remote" '
     function short(address) { sub(/^0000000000000000FFFF0000/, "", address); return address }
     BEGIN { ours = short(ours); theirs = short(theirs) }
-    $10 == 0 && short($2) == theirs && short($3) == ours { print "left"; exit }' "$@")" ]
+    $10 == 0 && short($2) == theirs && short($3) == ours { print "left"; exit }')" ]
 }
 
 # door_ncat_lives - return whether the ncat that serves this client lives
@@ -200,9 +200,9 @@ door_nodelay() {
 
 # door_delivered - return 0 once the client's system has acknowledged the whole answer, 74 if it
 # cannot have received it. A write to a client that is gone succeeds, so ask TCP_INFO, which stays
-# when the connection is closed, for the bytes acknowledged, not sent, sent, sent again. A client
-# may be slow or far away: the guard ends us if it reads nothing more, and without a guard we wait
-# half a minute. What ncat passes on (TLS, ncat from 7.96 on) is not seen
+# when the connection is closed, for the bytes acknowledged, not sent, sent, sent again. The guard
+# ends us if a slow client reads nothing more; without a guard we wait half a minute. What ncat
+# passes on (TLS, ncat from 7.96 on) is not seen
 door_delivered() {
   [ -n "$door_inode" ] && [ -z "$door_relayed" ] || return 0
   door_looks=600
@@ -222,18 +222,14 @@ for look in range('$door_looks'):
     if state == 7: break
     time.sleep(0.05)
 raise SystemExit(1)'
-  case $? in
-  0) return 0 ;;
-  1) ;;
-  *)
-    # Without perl and python3, or before Linux 4.19, the table says it only as long as it has the
-    # row
-    while door_row && [ $door_looks -gt 0 ]; do
-      [ "$door_unsent" != 00000000 ] || return 0
-      sleep 0.05
-      door_looks=$((door_looks - 1))
-    done ;;
-  esac
+  door_code=$?
+  [ $door_code -ne 0 ] || return 0
+  # Without perl and python3, or before Linux 4.19, the table says it as long as it has the row
+  while [ $door_code -gt 1 ] && door_row && [ $door_looks -gt 0 ]; do
+    [ "$door_unsent" != 00000000 ] || return 0
+    sleep 0.05
+    door_looks=$((door_looks - 1))
+  done
   door_gone=gone why='the client is gone'
   return 74
 }
@@ -246,8 +242,8 @@ door_waits() {
 }
 
 # door_tell SECONDS VERB - tell the guard that we have read our line, and how long the client may be
-# silent. If it did not get this, it would take a large message for a line that is too long, or a
-# client that waits for an idle one: so a caller that has not done anything yet ends with 74
+# silent. If the guard did not get this, it would end us: so a caller that has not done anything yet
+# ends with 74
 door_tell() {
   [ -z "$FLATQ_GUARD" ] || printf '\nl %s %s %s\n' "$$" "$1" "$2" >&3
 }
@@ -264,11 +260,6 @@ door_whole() {
 # door_body_end - in the line door, nothing follows a body
 door_body_end() {
   :
-}
-
-# door_busy - the trap for the guard's USR1: there are too many connections
-door_busy() {
-  die 75 'busy: too many connections, try again later'
 }
 
 # door_die CODE TEXT - die, in a door. No error line may follow bytes of a message, unless the
@@ -327,26 +318,20 @@ door_log() {
   printf '%s %s %s %s %s %s\n' "$door_time" "$@" >&5 || :
 }
 
-# door_date TIME - set door_time to the date of a time since 1970, computed by the shell; years
-# begin in March here
+# door_date TIME - set door_time to the date of a time since 1970, by the shell alone, from the day's
+# Julian number (Fliegel and Van Flandern). With 100 added, a field has two digits behind the 1
 door_date() {
   clock_split "$1"
-  door_days=$((clock_s / 86400 + 719468)) door_clock=$((clock_s % 86400))
-  door_era=$((door_days / 146097)) door_days=$((door_days % 146097))
-  door_year=$(((door_days - door_days / 1460 + door_days / 36524 - door_days / 146096) / 365))
-  door_days=$((door_days - 365 * door_year - door_year / 4 + door_year / 100))
-  door_month=$(((5 * door_days + 2) / 153))
-  door_days=$((door_days - (153 * door_month + 2) / 5 + 1))
-  door_year=$((door_era * 400 + door_year + door_month / 10))
-  door_month=$(((door_month + 2) % 12 + 1))
-  for door_value in $door_month $door_days $((door_clock / 3600)) $((door_clock / 60 % 60)) \
-    $((door_clock % 60)); do
-    pad "$door_value" 00
-    door_year=$door_year.$padded
-  done
-  IFS=.
-  # shellcheck disable=SC2086 # the fields are what is wanted
-  set -- $door_year "$clock_c"
-  IFS=$blanks
-  door_time=$1-$2-$3T$4:$5:$6.$7Z
+  door_days=$((clock_s / 86400 + 2509157))
+  door_era=$((4 * door_days / 146097))
+  door_days=$((door_days - (146097 * door_era + 3) / 4))
+  door_year=$((4000 * (door_days + 1) / 1461001))
+  door_days=$((door_days - 1461 * door_year / 4 + 31))
+  door_month=$((80 * door_days / 2447))
+  set -- $((door_days - 2447 * door_month / 80 + 100)) $((clock_s / 3600 % 24 + 100)) \
+    $((clock_s / 60 % 60 + 100)) $((clock_s % 60 + 100))
+  door_days=$((door_month / 11))
+  door_month=$((door_month + 102 - 12 * door_days))
+  door_time=$((100 * (door_era - 49) + door_year + door_days))-${door_month#1}-${1#1}
+  door_time=${door_time}T${2#1}:${3#1}:${4#1}.${clock_c}Z
 }

@@ -13,17 +13,12 @@
 #   x                    ncat has ended, or what runs it
 # and the messages of ncat, which writes a line in two pieces: so ours begin with a newline.
 #
-# guard_list has the PID of each handler, and guard_of_PID these fields, seconds from the start and
-# numbers of bytes:
-#   time server    as above
-#   began verb     when it began; the verb of its line
-#   state          line (not read yet; for http 414 or 431), verb, gone (seen dead once: its `e` may
-#                  still be in the pipe), or the reason why it was ended
-#   quiet mark     when its processes last moved bytes, or until when its verb may wait; how many
-#                  they have moved in all
-#   slow coarse    the same for 10,000 bytes
-#   unsent         what waited for the client at the last look; `long`: its line was too long then
-#   from           what the handler had read before its line
+# guard_list has the PID of each handler, guard_of_PID these fields, in seconds from the start and in
+# bytes: time, server, as above; began; verb; state: line (not read yet; for http 414 or 431), verb,
+# gone (seen dead once: its `e` may still be in the pipe), or why it was ended; quiet: when its
+# processes last moved bytes, or until when its verb may wait; mark: how many they have moved; slow,
+# coarse: the same for 10,000 bytes; unsent: what waited for the client at the last look, or `long`
+# if its line was too long then; from: what the handler had read before its line
 
 need engine/process engine/clock doors/door
 
@@ -95,6 +90,21 @@ guard_forget() {
   guard_count=$((guard_count - 1))
 }
 
+# guard_serves - return whether the connection in the variables has not been seen dead, or ended
+guard_serves() {
+  case $guard_state in
+  line | 4?? | verb) ;;
+  *) return 1 ;;
+  esac
+}
+
+# guard_heard PID - as guard_take, for a handler that has read something; return 1 also if it is to
+# end. One that was refused may have missed the USR1
+guard_heard() {
+  guard_take "$1" || return
+  guard_serves || { guard_kill TERM; return 1; }
+}
+
 # guard_connects c PID NCAT TIME - add a connection, or refuse it if there are more than launch -m:
 # ncat does not count clients that send no more
 guard_connects() {
@@ -112,16 +122,6 @@ guard_connects() {
   *) guard_list="$guard_list$guard_pid " ;;
   esac
   guard_waits 0
-}
-
-# guard_heard PID - as guard_take, for a handler that has read something; return 1 also if it is to
-# end. One that was refused may have missed the USR1
-guard_heard() {
-  guard_take "$1" || return
-  case $guard_state in
-  line | 4?? | verb) ;;
-  *) guard_kill TERM; return 1 ;;
-  esac
 }
 
 # guard_waits SECONDS - keep the variables: the connection may be silent for so long
@@ -185,51 +185,45 @@ guard_second() {
 # guard_checkpoint - run the checkpoint beside everything else, one at a time: within a second after
 # a connection, and every ten seconds
 guard_checkpoint() {
-  [ -z "$guard_wal" ] || ! owner_dead "$guard_wal" || { wait "${guard_wal%-*}"; guard_wal=; }
-  [ -n "$guard_due" ] || [ $((guard_now % 10)) -eq 0 ] || return 0
-  [ -z "$guard_wal" ] || return 0
+  [ -z "$guard_wal" ] || process_started "$guard_wal" || { wait "$guard_wal"; guard_wal=; }
+  [ -z "$guard_wal" ] && { [ -n "$guard_due" ] || [ $((guard_now % 10)) -eq 0 ]; } || return 0
   guard_due=
   exec sh "$lib/wal" </dev/null 2>&5 5>&- 6<&- 7>&- &
-  clock_read
-  guard_wal=$!-$now
+  guard_wal=$!
 }
 
-# guard_look - check the connection in the variables: is it dead, is its line too long, is it idle?
-# Return 1 if it has ended. RACE: what the handler has told us may still be in the pipe: so one that
-# is dead or has read much is left alone until the next look
+# guard_look - check the connection in the variables; return 1 if it has ended. RACE: what the
+# handler has told us may still be in the pipe: so one that is dead or has read much is left alone
+# until the next look
 guard_look() {
   if owner_dead "$guard_pid-$guard_time"; then
-    case $guard_state in
-    line | 4?? | verb) guard_state=gone; guard_put; return 0 ;;
+    ! guard_serves || { guard_state=gone; guard_put; return 0; }
     # What the handler has started would keep the connection open: end it through its ncat
-    gone) guard_kill TERM; guard_state=killed ;;
-    esac
+    [ "$guard_state" != gone ] || { guard_kill TERM; guard_state=killed; }
     guard_log "$guard_state"
     guard_forget
     return 1
-  fi
-  case $guard_state in
-  line | 4?? | verb) ;;
-  *)
+  elif ! guard_serves; then
     # One that was refused a moment ago is still telling its client
     [ "$guard_state" = too-many ] && [ "$guard_began" -ge $((guard_now - 1)) ] || guard_kill KILL
-    return 0 ;;
-  esac
+    return 0
   # beanstalk and small-stalk: it may be silent for ever
-  [ "$guard_quiet" -lt $((guard_now + 1000000)) ] || return 0
+  elif [ "$guard_quiet" -ge $((guard_now + 1000000)) ]; then
+    return 0
+  fi
   guard_measure
   if [ "$guard_state" != verb ] && [ $((guard_read - guard_from)) -ge 1000000 ]; then
     if [ "$guard_unsent" = long ]; then guard_too_long; else guard_unsent=long; fi
-  elif [ "$launch_idle" -gt 0 ]; then
-    if [ $((guard_now - guard_slow)) -ge $((launch_idle * 10)) ]; then
-      guard_state=slow
-      guard_kill TERM
-    # 0: they cannot be counted, so only the time counts
-    elif [ $((guard_now - guard_quiet)) -ge "$launch_idle" ] && [ "$guard_mark" != 0 ] &&
-      ! guard_client_reads; then
-      guard_state=idle
-      guard_kill TERM
-    fi
+  elif [ "$launch_idle" -eq 0 ]; then
+    :
+  elif [ $((guard_now - guard_slow)) -ge $((launch_idle * 10)) ]; then
+    guard_state=slow
+    guard_kill TERM
+  # 0: they cannot be counted, so only the time counts
+  elif [ $((guard_now - guard_quiet)) -ge "$launch_idle" ] && [ "$guard_mark" != 0 ] &&
+    ! guard_client_reads; then
+    guard_state=idle
+    guard_kill TERM
   fi
   guard_put
 }
@@ -279,7 +273,7 @@ guard_client_reads() {
 
 # guard_ncat_says TEXT - handle a line from ncat
 guard_ncat_says() {
-  case $launch_keep$1 in
+  case $1 in
   *'Version '* | *'Connection from '* | *'Connection reset '*) return ;;
   *'Listening on '*)
     [ -z "$launch_group" ] ||
@@ -291,7 +285,7 @@ guard_ncat_says() {
   *'already in use'*) guard_code=75 ;;
   *'ermission denied'*) guard_code=77 ;;
   # Without -k, it has closed its listener, and would wait for ever
-  'New connection denied'*) kill -TERM "$guard_ncat" ;;
+  'New connection denied'*) [ -n "$launch_keep" ] || kill -TERM "$guard_ncat" ;;
   esac
   guard_say "${1%% QUITTING.}"
 }
@@ -302,8 +296,7 @@ guard_say() {
 
 # guard_end - end what runs, and wait for that
 guard_end() {
-  [ -z "$guard_wal" ] || owner_dead "$guard_wal" ||
-    { kill -TERM "${guard_wal%-*}"; wait "${guard_wal%-*}"; }
+  [ -z "$guard_wal" ] || { kill -TERM "$guard_wal"; wait "$guard_wal"; }
   # It may not lead its group yet
   kill -TERM "-$guard_group" "$guard_group"
   guard_looks=0
@@ -312,15 +305,5 @@ guard_end() {
     [ $guard_looks -lt 40 ] || kill -KILL "-$guard_group"
     # This also reaps those that have ended
     sleep 0.05
-  done
-  # Read what the handlers have still said. If a process lives on, the pipe does not end
-  exec 7>&-
-  [ $guard_looks -eq 60 ] || while IFS= read -r guard_line <&6; do
-    case $guard_line in
-    'e '*) ! guard_take "${guard_line#e }" || guard_forget ;;
-    esac
-  done
-  for guard_pid in $guard_list; do
-    ! guard_take "$guard_pid" || guard_log ended
   done
 }

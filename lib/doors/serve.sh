@@ -3,18 +3,18 @@
 # Descriptor 2 is the guard's pipe, and 5 the log. All that runs here, also each handler, is in one
 # process group.
 
-# serve PDEATHSIG KEEP UNIX NCAT-OPTION ... - run ncat; without KEEP, again after each connection.
+# serve KEEP UNIX NCAT-OPTION ... - run ncat; without KEEP, again after each connection.
 # UNIX is its socket's path
 serve() {
-  serve_with=$1 serve_keep=$2 serve_unix=$3 serve_failed=0 serve_served=
-  shift 3
+  serve_keep=$1 serve_unix=$2 serve_failed=0 serve_served=
+  shift 2
   serve_seconds &
   printf '\ns %s\n' "$!" >&2
   while :; do
     [ ! -S "$serve_unix" ] || rm -f "$serve_unix"
     {
       read -r serve_pid serve_rest </proc/self/stat && printf '\nn %s\n' "$serve_pid" >&2
-      exec $serve_with ncat "$@"
+      exec ncat "$@"
     } &
     wait "$!"
     serve_code=$?
