@@ -155,17 +155,21 @@ claim_flatten() {
   segments=$claim_flat
 }
 
-# claim_write - write a flat file to claim_stage for each priority of the slips in `names`
+# claim_write - write a flat file to claim_stage for each priority of the slips in `names`, and for
+# each large message
 claim_write() {
   claim_run='' claim_priority=
   # The last word, no slip, ends the last run
   for claim_slip in $names end.; do
-    if [ "${claim_slip%%.*}" != "$claim_priority" ]; then
+    claim_large=
+    ! slip_parse "$claim_slip" || [ "$slip_size" -lt "$large_body" ] || claim_large=1
+    if [ "${claim_slip%%.*}$claim_large" != "$claim_priority" ]; then
       # shellcheck disable=SC2086 # names without blanks
       [ -z "$claim_run" ] || flat_write "$claim_stage" "$nonce" $claim_run || return
       claim_run='' claim_priority=${claim_slip%%.*}
     fi
     claim_run="$claim_run $claim_slip"
+    [ -z "$claim_large" ] || claim_priority=
   done
 }
 

@@ -89,7 +89,7 @@ bulk_singles() {
   # shellcheck disable=SC2086 # names without blanks
   set -- $names
   bulk_got=$#
-  [ $# -eq 0 ] || return 0
+  [ $# -eq 0 ] || { bulk_sift "$@"; return; }
   rmdir "$q/out/$batch"
   # One that is still there was not taken by another process: so mv has failed
   for bulk_name in $bulk_names; do
@@ -98,12 +98,45 @@ bulk_singles() {
   return 75
 }
 
+# bulk_sift SLIP ... - bury the messages of the batch that have no whole body. Set bulk_slips and
+# bulk_ids to the others, and bulk_got to their number. 75: none is left, so look again
+bulk_sift() {
+  bulk_slips='' bulk_ids='' bulk_got=0
+  for bulk_name in "$@"; do
+    bulk_name=${bulk_name#*.}
+    bulk_ids="$bulk_ids ${bulk_name%%.*}"
+  done
+  # SIZE ID of each body that can be opened
+  # shellcheck disable=SC2046,SC2086 # words without blanks
+  set -- $(cd "$q/body" && exec wc -c $bulk_ids 9>&-)
+  bulk_ids=
+  for bulk_name in $names; do
+    slip_parse "$bulk_name" || continue
+    # shellcheck disable=SC2017 # whole threes
+    bulk_size=$(((slip_size + 2) / 3 * 4 + 1)).$slip_id bulk_found=${1-}.${2-}
+    [ "${2-}" != "$slip_id" ] || shift 2
+    if [ "$bulk_found" != "$bulk_size" ]; then
+      need engine/body
+      slip_path=$q/out/$batch/$bulk_name
+      body_bury
+      bulk_code=$?
+      case $bulk_code in
+      1) ;;
+      0 | 66) continue ;;
+      *) return $bulk_code ;;
+      esac
+    fi
+    bulk_slips="$bulk_slips $bulk_name" bulk_ids="$bulk_ids $slip_id" bulk_got=$((bulk_got + 1))
+  done
+  [ $bulk_got -gt 0 ] || { rmdir "$q/out/$batch"; return 75; }
+}
+
 # bulk_flats MOST - take flat files, from the first on, as long as no message elsewhere belongs
 # between them; at most 200, since what a killed drain held is delivered again. 75: look again
 bulk_flats() {
   # queue_unfold sets aside what is not a flat file
   flat_parse "$bulk_name" || { queue_unfold "$bulk_name" || return; return 75; }
-  bulk_most=$1 bulk_place=queue/$flat_block bulk_names='' bulk_got=0
+  bulk_most=$1 bulk_place=queue/$flat_block bulk_names='' bulk_got=0 bulk_slips=
   bulk_elsewhere
   set -- "$q/$bulk_place"/* "$scan_name"
   bulk_all=$#
@@ -131,15 +164,7 @@ bulk_flats() {
 bulk_print() {
   door_reply large || return
   if [ "$1" = l ]; then bulk_end=Cg==; else bulk_end=AA==; fi
-  set -- "$q/out/$batch"/*
-  slip_parse "${1##*/}" && {
-    # Single messages: read their bodies from body/
-    for bulk_path in "$@"; do
-      shift
-      slip_parse "${bulk_path##*/}" && set -- "$@" "size=$slip_size" "$q/body/$slip_id"
-    done
-  }
-  piped 'base64 -d' bulk_coded "$@" && return 0
+  piped 'base64 -d' bulk_coded && return 0
   bulk_not_printed
 }
 
@@ -149,11 +174,32 @@ bulk_not_printed() {
   return 74
 }
 
-# bulk_coded FILE ... - print each message, and its end, as a line of base64: base64 -d accepts
-# pieces that were padded one by one. If awk does not notice a read error, the line that was cut is
-# shorter than its slip says. gawk does not report its last write if `exit` was said
+# bulk_coded - print each message of the batch, and its end, as a line of base64: base64 -d accepts
+# pieces that were padded one by one. No awk reads a large body: mawk's time is the square of a
+# line's length
 bulk_coded() {
-  bulk_awk -F '\t' -v "end=$bulk_end" -v "count=$bulk_got" '
+  [ -n "$bulk_slips" ] || { bulk_rows "$bulk_got" "$q/out/$batch"/*; return; }
+  set --
+  for bulk_name in $bulk_slips; do
+    slip_parse "$bulk_name"
+    if [ "$slip_size" -ge "$large_body" ]; then
+      bulk_rows $(($# / 2)) "$@" && cat "$q/body/$slip_id" && printf '%s\n' "$bulk_end" || return
+      set --
+    else
+      set -- "$@" "size=$slip_size" "$q/body/$slip_id"
+    fi
+  done
+  bulk_rows $(($# / 2)) "$@"
+}
+
+# bulk_rows COUNT FILE ... - bulk_coded for COUNT lines in these files. If awk does not notice a
+# read error, the line that was cut is shorter than its slip says. gawk does not report its last
+# write if `exit` was said
+bulk_rows() {
+  [ "$1" -ne 0 ] || return 0
+  bulk_rows=$1
+  shift
+  bulk_awk -F '\t' -v "end=$bulk_end" -v "count=$bulk_rows" '
     { if (NF > 1) { split($1, field, "."); size = field[8] }
       if (length($NF) != int((size + 2) / 3) * 4) { cut = 1; exit }
       print $NF; print end }
@@ -239,6 +285,9 @@ bulk_from_queue() {
     esac
     { [ -z "${bulk_asks:-}" ] || bulk_measure; } && bulk_print "$bulk_mode" && bulk_received || {
       bulk_held || return
+      # A body that cannot be read is set aside at the second try
+      # shellcheck disable=SC2086 # names without blanks
+      [ -z "$bulk_slips" ] || (cd "$q/body" && exec cat $bulk_ids >/dev/null) || body_cut=1
       batch_putback "$q/out/$batch"
       return 74
     }

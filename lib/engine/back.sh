@@ -5,11 +5,11 @@ take_back() {
   # A signal may come after the marker was created: then the message is settled and stays so
   [ -n "$taken" ] && [ ! -e "$q/done/$taken" ] || return 0
   need engine/settle
-  take_why=$why
+  take_why=$why body_said=
   slip_path=$q/out/$taken
   clock_read
   queue_conf && message_putback undelivered
-  why=$take_why
+  why=${body_said:-$take_why}
   taken=
 }
 

@@ -328,8 +328,18 @@ message_bury() {
   wake "$q/room"
 }
 
-# message_kick - make `slip_path`, which is buried or delayed, ready again
+# message_kick - make `slip_path`, which is buried or delayed, ready again; return 66 if it is damaged
 message_kick() {
+  case $slip_path in
+  "$q"/buried/*.damaged)
+    need engine/body
+    body_look || {
+      [ $? -eq 1 ] || return 74
+      why="queue '$queue': message $id is damaged, and cannot be kicked"
+      why="$why: peek prints what is left of it, delete removes it"
+      return 66
+    } ;;
+  esac
   slip_count kicks
   slip_format
   slip_move "$q/wal/$slip" || return
@@ -358,16 +368,14 @@ message_reserve() {
 }
 
 # message_putback WHY - a lease is over or an owner dead: move `slip_path` to wal/, where its name
-# gives it its old turn, or bury it after too many tries. Bury it also if it has no body: nobody
-# could read it, and it would keep out the messages behind it
+# gives it its old turn, or bury it after too many tries. Bury it also if nobody can read its body:
+# it would keep out the messages behind it
 message_putback() {
-  if [ ! -e "$q/body/$slip_id" ]; then
-    need engine/proof
-    there "$q/body/$slip_id"
-    case $? in
-    1) message_bury '' damaged; return ;;
-    74) return 74 ;;
-    esac
+  if [ -n "$body_cut" ] || [ ! -e "$q/body/$slip_id" ]; then
+    need engine/body
+    body_bury
+    putback_code=$?
+    [ $putback_code -eq 1 ] || return $putback_code
   fi
   ! tries_over || { message_bury '' "$1"; return; }
   slip_count timeouts
@@ -380,9 +388,9 @@ message_putback() {
 }
 
 # queue_kick COUNT - kick up to COUNT messages, those buried longest or, if none is buried, delayed
-# ones; set `kicked`. 75: no room for one
+# ones; set `kicked`. 75: no room for one; 66: those that are buried are damaged
 queue_kick() {
-  kicked=0 kick_place='' kick_tries=
+  kicked=0 kick_place='' kick_tries='' kick_damaged=
   clock_read
   # Messages that are due become ready without a kick
   need engine/take
@@ -393,9 +401,13 @@ queue_kick() {
     # Before kicking fewer than asked for, prove that there are no more
     need engine/proof
     # shellcheck disable=SC2086 # one place or two
-    slips_left ${kick_place:-buried delayed}
+    slips_left ${kick_place:-buried delayed} ! -name '*.damaged'
     kick_code=$?
-    [ $kick_code -ne 66 ] || return 0
+    if [ $kick_code -eq 66 ]; then
+      [ $kicked -eq 0 ] && [ -n "$kick_damaged" ] || return 0
+      why=$kick_damaged
+      return 66
+    fi
     [ $kick_code -ne 69 ] || return 69
     [ $kick_code -eq 0 ] && [ ${#kick_tries} -lt 20 ] || break
     kick_tries=1$kick_tries
@@ -424,13 +436,12 @@ kick_these() {
     [ -e "$slip_path" ] || continue
     slip_of "$slip_path"
     slip_parse "$slip" || continue
-    kick_place=$kick_from
     message_kick
     kick_code=$?
     case $kick_code in
-    0) kicked=$((kicked + 1)) ;;
+    0) kicked=$((kicked + 1)) kick_place=$kick_from ;;
     # RACE: another process was faster: go on with the next
-    66) ;;
+    66) [ ! -e "$slip_path" ] || kick_damaged=$why ;;
     75) [ "$kicked" -ne 0 ] || return 75; kick_full=1; return 0 ;;
     *) return $kick_code ;;
     esac

@@ -212,6 +212,7 @@ body_open() {
   # now. If the slip is still there, what is open is whole
   command exec 7<"$q/body/$slip_id" && [ -e "$q/out/$taken" ] && return 0
   taken_ours || return
+  body_cut=1
   why="queue '$queue': message $id cannot be read"
   return 74
 }
@@ -220,10 +221,19 @@ body_open() {
 # full, 66 if it is no longer ours
 body_print() {
   body_open && door_reply "$slip_size" || return
-  base64 -d <&7 9>&- && return 0
+  base64 -d <&7 9>&- && body_whole && return 0
   taken_ours || return
+  body_cut=1
   why="queue '$queue': message $id could not be written out in full"
   return 74
+}
+
+# body_whole - called when the body, open on 7, was read to its end: return 1 unless it is as long
+# as the slip says. The file's offset tells, which costs no process
+body_whole() {
+  # shellcheck disable=SC2017 # whole threes
+  read -r body_word body_read <"/proc/self/fdinfo/7" &&
+    [ "$body_read" = $(((slip_size + 2) / 3 * 4 + 1)) ]
 }
 
 # taken_ours - return 66 if it is proved that what was taken is no longer ours, 74 if that is

@@ -88,19 +88,20 @@ job_lease() {
 # job_body - decode the message into a file that has no name any more, open on 6. Set job_reason if
 # that fails; return 66 if the message is no longer ours
 job_body() {
-  body_open || {
-    job_code=$?
-    [ $job_code -ne 66 ] || return 66
-    job_reason=unfed
-    there "$q/body/$slip_id"
-    [ $? -ne 1 ] || job_reason=damaged
-    return 0
-  }
-  job_places job_decode || { job_place=$q/tmp; job_decode; } || {
-    job_reason=unfed
-    ! job_damaged || job_reason=damaged
-  }
-  exec 7<&-
+  if body_open; then
+    job_places job_decode || { job_place=$q/tmp; job_decode; } || job_unread
+    exec 7<&-
+  else
+    [ $? -ne 66 ] || return 66
+    job_unread
+  fi
+}
+
+# job_unread - set job_reason to why the message could not be decoded
+job_unread() {
+  body_cut='' job_reason=unfed
+  need engine/body
+  ! body_fault || job_reason=$body_reason
 }
 
 # job_places FUNCTION - call FUNCTION for each directory that a message may be decoded in, as
@@ -133,14 +134,6 @@ job_decode() {
 job_litter() {
   rm -f "$job_place/$work_owner".*.flatq
   return 1
-}
-
-# job_damaged - return whether the body can be read, and is not the message
-job_damaged() {
-  cat </proc/self/fd/7 >/dev/null || return 1
-  base64 -d </proc/self/fd/7 >/dev/null || return 0
-  job_size=$(base64 -d </proc/self/fd/7 | wc -c)
-  [ $((job_size)) -ne "$slip_size" ]
 }
 
 # job_wait - wait until the job is over; set job_code. A job that was killed tells none: then the

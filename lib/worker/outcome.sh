@@ -26,7 +26,7 @@ work_outcome() {
   aborted) message_release '' 0 ;;
   # No command was started for it, so that was no try
   untried) slip_tries=$((slip_tries - 1)); message_release '' 0 ;;
-  dead | damaged) work_bury ;;
+  dead | damaged | unreadable) work_bury ;;
   *)
     if work_command_at_fault "$@"; then
       work_retry && die "$work_exit" "$work_why"

@@ -159,6 +159,7 @@ def test_what_the_rows_in_bulk_and_at_depth_start(jobs):
     assert booted[1] == booted[2]
     drained = []
     for count in (2000, 20000):
+        jobs("push", "jobs", input=b"single", check=0)
         jobs("push", "-l", "jobs", input=b"x\n" * count, check=0)
         drained.append(cost(jobs, "drain", "jobs")[1])
     assert set(drained[1]) == set(drained[0]) and drained[1].count("base64") <= 20000 // 500, "a batch has many messages"

@@ -36,7 +36,8 @@ reply_job() {
   # One `base64 -d` writes a small answer at once, from several pieces of base64 (DQo= is CRLF): TCP
   # would hold back a second write for 40 ms
   [ "$slip_size" -gt 1000 ] || read -r reply_code <"$q/body/$slip_id"
-  if [ -n "$reply_code" ] || [ "$slip_size" = 0 ]; then
+  # shellcheck disable=SC2017 # whole threes
+  if [ ${#reply_code} -eq $(((slip_size + 2) / 3 * 4)) ]; then
     coded=UkVTRVJWRUQg
     [ "$1" = RESERVED ] || coded=Rk9VTkQg
     code_text "$reply_text"
@@ -57,8 +58,20 @@ END
   fi
   door_nodelay
   # After half a body, only the end of the connection can follow
-  printf '%s %s\r\n' "$1" "$reply_text" && base64 -d <&7 && printf '\r\n' || exit 74
+  printf '%s %s\r\n' "$1" "$reply_text" && base64 -d <&7 && body_whole && printf '\r\n' ||
+    reply_cut "$1"
   exec 7<&-
+}
+
+# reply_cut WORD - end the connection; if it is the message that is not whole, bury that first
+reply_cut() {
+  if [ "$1" = RESERVED ]; then
+    need engine/body
+    slip_path=$q/out/$taken
+    clock_read
+    body_bury
+  fi
+  exit 74
 }
 
 # code_text TEXT - add TEXT, digits and blanks, in base64 to `coded`: each character by itself

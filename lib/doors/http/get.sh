@@ -97,18 +97,25 @@ get_send() {
     fi
     # From here on it keeps its lease, whatever signal comes
     get_list=${get_list#" $get_taken"}
-    { get_said=$(exec base64 -d <&7 2>&1 >&6 6>&-) || get_cut; } 6>&1
+    { get_said=$(exec base64 -d <&7 2>&1 >&6 6>&-) && body_whole || get_cut; } 6>&1
     exec 7<&-
     ! has max || printf '\n' || exit 74
     queue_log reserve
   done
 }
 
-# get_cut - base64 has failed, and after a part of an answer only the end of the connection can
-# follow. Give the message back only if base64 says that the client is gone: otherwise it may have
-# written all
+# get_cut - the message was not written in full, and after a part of an answer only the end of the
+# connection can follow. Give the message back only if base64 says that the client is gone:
+# otherwise it may have written all, unless the message itself is not whole
 get_cut() {
   need engine/disk
-  ! reader_gone "$get_said" || get_list=" $get_taken$get_list"
+  if reader_gone "$get_said"; then
+    get_list=" $get_taken$get_list"
+  else
+    need engine/body
+    slip_path=$q/out/${get_taken#*:}
+    clock_read
+    body_bury
+  fi
   exit 74
 }

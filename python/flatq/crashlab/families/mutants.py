@@ -146,7 +146,7 @@ MUTANTS: dict[str, Mutant] = {
         ('taken_format(): slip_tries=$((slip_tries + 1))', ''),
     )),
     'pop ignores that base64 failed': Mutant(crash('pop', 'kill one'), (
-        ('body_print(): 9>&- && return 0', '9>&-; return 0'),
+        ('body_print(): 9>&- && body_whole && return 0', '9>&-; return 0'),
     )),
     # settle, put back
     'pop settles before it delivers': Mutant(crash('pop'), (
@@ -322,7 +322,8 @@ MUTANTS: dict[str, Mutant] = {
     )),
     'a bulk take believes that it got all it chose': Mutant(
         pair('plain/drain/pop', 'rename q/wal/'), (
-        ('bulk_singles(): bulk_got=$#\n [ $# -eq 0 ] || return 0', 'return 0'),
+        ('bulk_singles(): bulk_got=$#\n [ $# -eq 0 ] || { bulk_sift "$@"; return; }',
+         'bulk_slips=$bulk_names; return 0'),
     )),
     'a slower take answers that nothing is there': Mutant(pair('plain/pop/pop', 'rename q/head/'), (
         ('take_message(): [ $take_code -eq 66 ] || [ $take_code -eq 69 ] || return $take_code',
@@ -332,7 +333,7 @@ MUTANTS: dict[str, Mutant] = {
         ('main(): lock_queue && claim_name_open', 'need engine/proof && claim_name_open'),
     )),
     'a kick that is slower fails': Mutant(pair('plain/kick/kick', 'rename q/buried/'), (
-        ('kick_these(): 66) ;;', '66) return 74 ;;'),
+        ('kick_these(): 66) [ ! -e "$slip_path" ] || kick_damaged=$why ;;', '66) return 74 ;;'),
     )),
     # the door
     'an answer to a client that is gone counts': Mutant(client('gone before the answer'), (

@@ -196,9 +196,10 @@ def _recover(system: System, tree: trees.Tree, spool: Path, key: str, queue: str
         if m.body is not None and m.place.endswith(".damaged")]
     if power:
         for m in found.messages(queue, "buried"):
-            # A message that was not acknowledged may be set aside; if it stayed there, the kick
-            # would put it back
+            # A message that was not acknowledged may be set aside, and does not come back
             if m.body is None:
+                if system.verb(spool, "peek", f"{queue}:{m.id}").returncode != 74:
+                    wrong.append(f"a part is shown as the whole of {m}")
                 wrong += _failed("a damaged message", system.verb(spool, "delete",
                     f"{queue}:{m.id}"))
         layout.age(spool)

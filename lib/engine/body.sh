@@ -1,0 +1,42 @@
+# engine/body.sh - a body that is not whole, or cannot be read. A power cut leaves any part of a body
+# that was not synced: a shorter file, or one with zeros in it
+
+need engine/slip engine/proof engine/piped
+
+# body_look - look at the body of the message in the slip_ variables: return 0 if it is whole, 1 if
+# it is damaged or not there, 74 if it cannot be read
+body_look() {
+  there "$q/body/$slip_id" && measure -c "$q/body/$slip_id" || return
+  # shellcheck disable=SC2017 # whole threes
+  body_letters=$(((slip_size + 2) / 3 * 4))
+  [ "$measured" = $((body_letters + 1)) ] || return 1
+  body_count=$(piped 'wc -c' body_text) || {
+    why="queue '$queue': cannot read body/$slip_id"
+    return 74
+  }
+  [ "${body_count##* }" = $body_letters ]
+}
+
+# body_text - print the letters of base64 in the body. tr's time is linear, and base64 does not tell
+# damage from a failure of its own
+body_text() {
+  tr -dc 'A-Za-z0-9+/=' <"$q/body/$slip_id" 9>&-
+}
+
+# body_fault - set body_reason if nobody can have the message: `damaged`; `unreadable` if its body
+# could not be read at the second try either. Return 1 if it may be put back
+body_fault() {
+  body_look
+  case $?.$slip_tries in
+  1.*) body_reason=damaged ;;
+  74.[01] | 0.*) return 1 ;;
+  *) body_reason=unreadable ;;
+  esac
+}
+
+# body_bury - bury `slip_path` if nobody can have it, and set body_said; return 1 if it may be put
+# back
+body_bury() {
+  body_fault && message_bury '' "$body_reason" || return
+  body_said="queue '$queue': message $id is $body_reason: buried"
+}
