@@ -31,6 +31,17 @@ helper_pipes() {
   flock 3 || { why='flock is missing or failed'; return 70; }
 }
 
+# helper_begin - see that a helper lives before a job begins; after 50 jobs, another one. RACE: one
+# that was stopped reads nothing; to write to 3 blocks once that is full, though the helper be killed
+helper_begin() {
+  helper_jobs=$((helper_jobs + 1))
+  if [ $((helper_jobs % 50)) -eq 0 ] && ! owner_dead "$helper_named"; then
+    kill -KILL "${helper_named%-*}"
+    helper_named=
+  fi
+  helper_look
+}
+
 # helper_look - see that the helper lives, else start one
 helper_look() {
   [ -z "$helper_named" ] || owner_dead "$helper_named" || return 0

@@ -4,8 +4,8 @@
 #        size with the slip, and open it; 3 start the job, a shell in a session of its own, and unlink
 #        the file; 4 the job names itself to the helper (worker/helper.sh); 5 it runs the command; 6
 #        it tells the worker the exit code.
-# Crash: before 4, the command does not begin; the helper removes the file. From 4 on, the helper
-#        kills the job with all that it has started.
+# Crash: before 4, the command does not begin; the helper, or the next worker, removes the file. From
+#        4 on, the helper kills the job with all that it has started.
 
 need engine/clock engine/process engine/settle worker/helper
 
@@ -16,7 +16,7 @@ job_run() {
   # The one before has ended: let the shell forget it
   [ -z "$job_last" ] || wait "$job_last"
   job_last=
-  helper_look
+  helper_begin
   job_lease && job_body
   job_code=$?
   # Who settles the message will see that it is no longer ours
@@ -130,9 +130,13 @@ job_decode() {
   return 1
 }
 
-# job_litter - remove from job_place what a killed worker has left
+# job_litter - remove from job_place what dead workers have left, and $work_owner
 job_litter() {
-  rm -f "$job_place/$work_owner".*.flatq
+  for job_file in "$job_place"/[0-9]*-[0-9]*.*.flatq; do
+    [ -e "$job_file" ] || continue
+    job_owner=${job_file##*/} job_owner=${job_owner%%.*}
+    [ "$job_owner" != "$work_owner" ] && ! owner_dead "$job_owner" || rm -f "$job_file"
+  done
   return 1
 }
 

@@ -12,8 +12,9 @@ need engine/clock engine/process engine/take engine/wait engine/settle \
 
 # work_alone COMMAND ... - be a worker
 work_alone() {
-  helper_named='' job_pid='' job_last=''
+  helper_named='' helper_jobs=0 job_last=''
   work_begin helper_pipes work_told_worker
+  job_places job_litter
   trap 'job_late=1' ALRM
   [ -z "$work_parent" ] || trap 'take_stop=1; work_told_worker' USR1
   while [ -z "$take_stop" ] && [ "$work_count" != 0 ]; do
@@ -41,7 +42,7 @@ work_alone() {
 # the function PIPE; write the pid file, and report that we can begin
 work_begin() {
   work_told=$2
-  take_stop='' work_abort='' work_done=0 work_failed=0 work_buried=0 work_exit=0 work_tty=
+  take_stop='' work_abort='' job_pid='' work_done=0 work_failed=0 work_buried=0 work_exit=0 work_tty=
   [ ! -t 5 ] || work_tty=1
   clock_read
   owner_read
@@ -53,7 +54,18 @@ work_begin() {
   [ -z "$work_pid_file$work_ready" ] || need worker/daemon
   [ -z "$work_pid_file" ] || pid_file_take || die $? "$why"
   [ -z "$work_ready" ] || daemon_ready
-  [ -z "$work_pid_file" ] || trap pid_file_remove EXIT
+  trap work_over EXIT
+}
+
+# work_over - the EXIT trap. A shell that cannot start a process ends with 2, bash with 254, and the
+# helper may have ended likewise: then nobody else kills the command
+work_over() {
+  case $? in
+  2 | 254)
+    [ -z "$job_pid" ] || job_kill KILL
+    die 74 'cannot start a process' ;;
+  esac
+  [ -z "$work_pid_file" ] || pid_file_remove
 }
 
 # work_traps - set the traps of a worker, or of a parent of workers

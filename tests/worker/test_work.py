@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import LIB, chance, everything, wait_for
+from conftest import LIB, chance, everything, need, wait_for
 from engine import (alive, carriers, children, clock, empty, lies, on_terminal, pop, push,  # noqa: F401
     refused, stopped_by, stranger, words_of)
 
@@ -758,6 +758,35 @@ def test_many_killed_helpers_let_no_command_run_on(shell, flatq, hold):
     assert not alive(pid)
 
 
+def test_a_helper_that_stands_still_holds_up_no_worker(shell, flatq):
+    """It does not read what the jobs tell it, so its FIFO would fill up."""
+    queue = "q" * 200
+    flatq("push", "-l", queue, input=b"x\n" * 130)
+    process = flatq.start("work", "-q", queue, "-w", "0", "--", "true")
+    helper = helper_of(process.pid)
+    os.kill(helper, signal.SIGSTOP)
+    try:
+        assert ended(process, 0) == (b"", b"")
+        assert listed(flatq, queue) == [] and not alive(helper)
+    finally:
+        process.kill()
+        if alive(helper):
+            os.kill(helper, signal.SIGKILL)
+
+
+def test_no_process_can_be_started(shell, flatq, spool, hold):
+    """Neither by the worker nor by its helper, from now on. No command is left."""
+    push(flatq, b"x")
+    process, pid = working(flatq, hold, script=TWO)
+    fault = "inject=clone,clone3,fork,vfork:error=ENOMEM"
+    with subprocess.Popen([need("strace"), "-qq", "-o", "/dev/null", "-e", fault,
+            "-p", str(process.pid), "-p", str(helper_of(process.pid))]):
+        assert ended(process, 74) == (b"", b"work: cannot start a process\n")
+        dies_with_it(pid)
+    assert pop(flatq) == b"x"
+    nothing_left(process, spool)
+
+
 def test_a_killed_job_ends_its_command(shell, flatq, spool, hold):
     """The shell between worker and command: nobody would tell the worker the exit code."""
     push(flatq, b"x")
@@ -783,6 +812,18 @@ def test_what_a_killed_worker_leaves_in_tmp(shell, flatq, spool, stub, tmp_path)
     assert (tmp_path / "there").read_text().endswith(".flatq\n")
     wait_for(lambda: list((tmp_path / "tmp").iterdir()) == [], "the helper has tidied up")
     wait_for(lambda: not carriers(spool))
+
+
+def test_what_dead_workers_have_left_in_tmp(shell, flatq, tmp_path):
+    """Workers that were killed together with their helpers. The next worker removes it."""
+    there = tmp_path / "tmp"
+    there.mkdir()
+    flatq.env["TMPDIR"] = str(there)
+    living = f"{os.getpid()}-999999999999.0123456789ab.flatq"
+    for name in (living, "4194304-000000000001.0123456789ab.flatq", "other.flatq"):
+        (there / name).touch()
+    flatq("work", "-w", "0", "--", "true", check=0)
+    assert sorted(path.name for path in there.iterdir()) == sorted([living, "other.flatq"])
 
 
 def test_a_signal_is_not_for_another_process_with_the_same_number(shell, flatq, stranger):
