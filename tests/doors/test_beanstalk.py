@@ -473,7 +473,6 @@ def test_a_client_that_goes_with_commands_behind_a_reserve(flatq, clock, stub, f
     held = client.put(b"x")
     assert client.ask(b"reserve").startswith(b"RESERVED ")
     client.send(b"reserve\r\nlist-tube-used\r\n")
-    wait_for(lambda: list(flatq.spool.glob(".wait/*.line")), "the next command is read")
     for _ in range(2):
         wait_for(lambda: 2 in clock.sleepers().values(), "it waits")
         clock.advance(2)
@@ -489,39 +488,6 @@ def test_a_client_that_goes_with_commands_behind_a_reserve(flatq, clock, stub, f
         client.until(lambda: client.ended, 60)
     wait_for(lambda: flatq("peek").status == 0, "what it held is back")
     assert Direct(flatq).connect().ask(b"reserve-with-timeout 0").startswith(b"RESERVED %d " % held)
-
-
-def reader_of(pid):
-    """The handler's child that reads from the client while the handler waits."""
-    reader, = (child for child in children(pid) if command_of(child) != "sleep")
-    return reader
-
-
-def test_the_reader_is_killed(shell, timeless):
-    """How much it had read is not known, so the connection ends at the next look, and what it held comes back."""
-    (client, handler), = connected(timeless, 1)
-    held = client.put(b"x")
-    assert client.ask(b"reserve").startswith(b"RESERVED ")
-    client.send(b"reserve\r\n")
-    for _ in range(2):
-        assert timeless.clock.asleep(handler) == 2
-        timeless.clock.advance(2)
-    assert timeless.clock.asleep(handler) == 2
-    killed(reader_of(handler.pid))
-    timeless.clock.advance(2)
-    assert client.rest() == b"" and handler.wait(60) == 74
-    assert Direct(timeless.flatq).connect().ask(b"reserve-with-timeout 0").startswith(b"RESERVED %d " % held)
-
-
-def test_the_reader_is_killed_under_launch(door):
-    one = door()
-    client = one.connect()
-    client.send(b"reserve\r\n")
-    wait_for(lambda: asleep(one.handlers()), "it waits")
-    handler, = one.handlers()
-    killed(reader_of(handler))
-    client.close()
-    wait_for(lambda: not one.handlers(), "the end of the connection")
 
 
 def test_counters_outlive_a_connection_once(shell, flatq):
@@ -798,7 +764,7 @@ def test_processes(flatq, sync):
 
 
 def test_processes_that_a_connection_holds(door):
-    """The handler and ncat's fork; two more while the connection waits."""
+    """The handler and ncat's fork; one more while the connection waits."""
     one = door()
     clients = [one.connect() for _ in range(3)]
 
@@ -812,12 +778,11 @@ def test_processes_that_a_connection_holds(door):
     for client in clients:
         client.send(b"reserve\r\n")
     wait_for(lambda: one.settled(None, 3) and sum(map(asleep, ([pid] for pid in one.handlers()))) == 3, "three clients that wait")
-    wait_for(lambda: held() == [4, 4, 4])
+    wait_for(lambda: held() == [3, 3, 3])
     one.connect().put(b"x")
     [taker, *_], _, _ = select.select([client.socket for client in clients], [], [], 60)
     assert taker.recv(100).startswith(b"RESERVED ")
-    # the reader stays: it has begun to read what the client says next
-    assert max(held()) <= 4
+    assert max(held()) <= 3
 
 
 def test_a_body_that_is_cut(flatq):
@@ -836,6 +801,12 @@ def test_a_body_that_is_cut(flatq):
     client.socket.shutdown(socket.SHUT_WR)
     client.until(lambda: client.ended, 60)
     assert b"INSERTED" not in client.got
+
+
+def test_who_waits_on_a_pipe_is_through_at_its_end(flatq):
+    """As on a socket whose client sends no more. What it had sent behind the `reserve` is done all the same."""
+    done = flatq("beanstalk", input=b"reserve\r\nlist-tube-used\r\n", timeout=60)
+    assert done.out == b"TIMED_OUT\r\nUSING default\r\n"
 
 
 # ---- clients that send garbage

@@ -34,20 +34,13 @@ line_next() {
   done
 }
 
-# line_read - set line_part to the client's input up to a newline, from what was read ahead or from
-# the connection; return 1 at its end
+# line_read - set line_part to the client's input up to a newline, from the rest of the line behind
+# a body or from the connection; return 1 at its end
 line_read() {
   if [ -n "$line_ahead" ]; then
     line_part=${line_ahead#x} line_ahead=
-  elif [ -n "$client_reader" ]; then
-    wait "$client_reader"
-    client_reader=
-    # If a line that was read ahead is lost, end: it may be the command before a job's body
-    { read -r client_said && IFS= read -r line_part; } <"$client_line" || exit 74
-    rm -f "$client_line"
-    [ "$client_said" != end ] || { client_end=end; return 1; }
   else
-    [ "$client_end" != end ] && IFS= read -r line_part
+    IFS= read -r line_part
   fi
 }
 
@@ -55,12 +48,12 @@ line_read() {
 # body_wrong to the answer. The shell reads up to a newline: keep the rest
 door_body_end() {
   body_wrong='' body_whole='' why='the body was cut'
-  IFS= read -r line_part || { client_end=end; return 65; }
+  IFS= read -r line_part || return 65
   [ "$line_part" != "$cr" ] || { body_whole=1; return 0; }
   body_wrong=EXPECTED_CRLF why='no CRLF behind the body'
   case $line_part in
   # The first of the two bytes was a newline: drop the next byte too
-  '') IFS= read -r line_part || client_end=end; line_ahead=x${line_part#?} ;;
+  '') IFS= read -r line_part || return 65; line_ahead=x${line_part#?} ;;
   ?) ;;
   *) line_ahead=x${line_part#??} ;;
   esac

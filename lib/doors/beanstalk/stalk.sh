@@ -20,15 +20,15 @@ stalk_main() {
 
 # stalk_open WORD ... - open the connection and the spool, and set the traps for the end
 stalk_open() {
-  jobs=' ' used=default watched=' default ' client_reader='' client_end='' line_ahead='' \
-    line_most=222 taken='' wait_fifo='' cr=$(printf '\r')
+  jobs=' ' used=default watched=' default ' line_ahead='' line_most=222 taken='' wait_fifo='' \
+    cr=$(printf '\r')
   door_open "$@"
   # A line of megabytes ends only its own connection
   # shellcheck disable=SC3045 # dash, busybox ash and bash have it
   ulimit -d 131072 || :
   door_verb=$FLATQ_VERB
   : "${FLATQ_MOST_BYTES:=65535}"
-  stalk_traps
+  trap 'exit 75' HUP INT TERM
   spool_open || die $? "$why"
   owner_read
   tally_begin || die $? "$why"
@@ -37,12 +37,8 @@ stalk_open() {
   door_tell 999999999 "$FLATQ_VERB" || exit 74
 }
 
-stalk_traps() {
-  trap 'exit 75' HUP INT TERM
-}
-
 # door_die CODE TEXT, and so on - these replace functions of doors/door.sh. The protocol has no last
-# line; while we wait, a child reads from the client (client_is_gone)
+# line
 door_die() {
   why=$2
   stalk_log
@@ -54,7 +50,6 @@ door_busy() {
   exit 75
 }
 door_last() { :; }
-door_turn() { :; }
 
 # stalk_close - the trap at the end: give back the jobs that are held, and keep the counters
 stalk_close() {
@@ -64,7 +59,6 @@ stalk_close() {
   # The lock is that of one queue, and the jobs may be in others
   [ -z "$lock_held" ] || unlock_queue
   [ -z "$wait_fifo" ] || wait_end
-  [ -z "$client_reader" ] || { kill -KILL "$client_reader"; rm -f "$client_line"; }
   jobs_back
   tally_end
   door_end "$door_code"
@@ -103,7 +97,7 @@ do_reserve() {
   reserve_code=$?
   if [ "$reserve_code.$reserve_prove" = 66. ]; then
     reserve_code=75
-  elif [ $reserve_code -eq 66 ] && [ "$1" != 0 ] && [ -z "$client_end" ]; then
+  elif [ $reserve_code -eq 66 ] && [ "$1" != 0 ] && [ -z "$take_stop" ]; then
     reserve_deadline=none
     [ "$1" = none ] || { clock_add "$1" "$now"; reserve_deadline=$later; }
     tally waits=1
@@ -111,13 +105,12 @@ do_reserve() {
     need doors/beanstalk/wait
     tubes_wait "$reserve_deadline"
     reserve_code=$?
-    [ $reserve_code -ne 66 ] || { tubes_take prove; reserve_code=$?; }
+    [ "$reserve_code$take_stop" != 66 ] || { tubes_take prove; reserve_code=$?; }
     tally waits=0
   fi
   case $reserve_code in
   0) reply_job RESERVED ;;
-  # 1: the client has left (tubes_wait)
-  1 | 66) reply TIMED_OUT ;;
+  66) reply TIMED_OUT ;;
   75) reply DEADLINE_SOON ;;
   *) reply_failed $reserve_code ;;
   esac
