@@ -53,12 +53,14 @@ tubes_wait_due() {
 # it may still read, is not waited for
 door_turn() {
   [ -z "$wait_woken" ] || return 0
-  if [ -n "$door_inode" ]; then
+  if [ -n "$FLATQ_GUARD" ] && ! door_ncat_lives; then
+    :
+  elif [ -n "$door_inode" ]; then
     # RACE: a row may be missed: believe it only when it is missing twice
     if door_row; then door_missed=0; else door_missed=$((door_missed + 1)) door_state=; fi
     [ "$door_state" != 01 ] && [ $door_missed != 1 ] || return 0
   elif [ -n "$FLATQ_GUARD" ]; then
-    ! door_ncat_lives || return 0
+    return 0
   else
     # POLLRDHUP, and POLLHUP of a pipe
     # shellcheck disable=SC2016 # perl's variables
