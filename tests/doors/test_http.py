@@ -743,6 +743,8 @@ def test_other_groups_go_on_beside_one_that_is_broken(flatq):
     posted(flatq, "h", b"2")
     unusable(flatq.spool / "g/out")
     assert ask(flatq, "GET", "/queue?group-id=h").body == b"2"
+    posted(flatq, "k", b"3")
+    assert ask(flatq, "GET", "/queue").body == b"3", "the first group of all has failed"
     assert ask_status(flatq, "GET", "/queue") == 500
     (flatq.spool / "g/out").unlink()
     (flatq.spool / "g/was-out").rename(flatq.spool / "g/out")

@@ -1,8 +1,7 @@
 # doors/http/group.sh - groups: queues that have one message in flight
 #
-# A group's queue has the group's name (group_name). This door hands out a message of a group only
-# if no other is in flight, whichever door or verb has that; verbs and other doors do not keep to
-# this.
+# This door hands out a message of a group only if no other is in flight, whichever door or verb has
+# that; verbs and other doors do not keep to this.
 
 need engine/queues engine/lock engine/take engine/reclaim engine/settle engine/proof
 
@@ -11,7 +10,7 @@ need engine/queues engine/lock engine/take engine/reclaim engine/settle engine/p
 # one gets the message
 groups_take() {
   clock_read
-  take_owner=0 take_lease=$1 groups_out='' groups_looks=
+  take_owner=0 take_lease=$1 groups_out='' groups_looks='' groups_failed=
   while :; do
     [ -z "$group_any" ] || { groups=; each_queue groups_add; }
     groups_first
@@ -19,14 +18,23 @@ groups_take() {
       queue_open "$group_first" && under_lock groups_take_locked
       group_code=$?
       case $group_code in
-      # Proved: it has a message in flight, or is gone
-      66 | 69) groups_out="$groups_out $group_first"; continue ;;
+      0) return 0 ;;
       75) ;;
-      *) return $group_code ;;
+      *)
+        # It has a message in flight, or is gone, or has failed: then first look at the others
+        groups_out="$groups_out $group_first"
+        case $group_code in
+        66 | 69) ;;
+        *) groups_failed=$group_code groups_why=$why ;;
+        esac
+        continue ;;
       esac
     elif [ -n "$groups_looks" ]; then
       groups_nothing
       group_code=$?
+      if [ $group_code -eq 66 ] && [ -n "$groups_failed" ]; then
+        why=$groups_why group_code=$groups_failed
+      fi
       [ $group_code -eq 0 ] || return $group_code
     fi
     # RACE: what one look has seen is gone at the next, or a listing failed: repeat, but not for
@@ -42,7 +50,7 @@ groups_add() {
 
 # groups_first - of those `groups` that have nothing in flight, set group_first to the one whose
 # next message comes first; empty: none is seen. Set groups_idle to those that seem to have no
-# message. From the second look on, also put back what dead owners hold
+# message
 groups_first() {
   group_first='' group_least='' groups_idle=
   for group in $groups; do
@@ -53,7 +61,6 @@ groups_first() {
     case $? in
     0)
       queue_put_back_due
-      [ -z "$groups_looks" ] || queue_reclaim
       ! group_busy || continue
       queue_scan
       if [ -n "$scan_place" ]; then
@@ -68,46 +75,34 @@ groups_first() {
   done
 }
 
-# group_busy - return whether a message of $q is seen in flight; 1 proves nothing: group_free. Put
-# back messages whose lease is over: one of them may be the first of all groups
+# group_busy - return whether a message of $q is seen in flight, after putting back those whose
+# lease is over or whose owner is dead; 1 proves nothing: group_free, which fails if that failed
 group_busy() {
-  group_over=
-  for group_path in "$q"/claimed/*/????????????.[1-9]*; do
-    [ ! -e "$group_path" ] || return 0
-  done
   for group_path in "$q"/out/*; do
-    [ -e "$group_path" ] && [ ! -e "$q/done/${group_path##*/}" ] || continue
-    lease_over "${group_path##*.}" || return 0
-    group_over=1
+    [ ! -e "$group_path" ] || { queue_reclaim || return 1; break; }
   done
-  [ -z "$group_over" ] || queue_reclaim
+  for group_path in "$q"/out/* "$q"/claimed/*/????????????.[1-9]*; do
+    [ ! -e "$group_path" ] || [ -e "$q/done/${group_path##*/}" ] || return 0
+  done
   return 1
 }
 
 # group_free - under the lock, return 0 if it is proved that $q has no message in flight (R1), 66 if
-# it has one; else 69 or 74
+# it has one; else 69 or 74. RACE: without the lock, messages only leave these places or are
+# settled, in this order
 group_free() {
-  for group_try in 1 2 3; do
-    # RACE: without the lock, messages only leave these places or are settled, in this order
-    files_below claimed out "done" || return
-    group_over=
-    for group_path in $names; do
-      case $group_path in
-      claimed/*/????????????.[1-9]*/*) ;;
-      out/*)
-        group_path=${group_path#out/} group_path=${group_path%%/*}
-        ! named "done/$group_path" || continue
-        ! lease_over "${group_path##*.}" || { group_over=1; continue; } ;;
-      *) continue ;;
-      esac
-      why='another message of the group is in flight'
-      return 66
-    done
-    [ -n "$group_over" ] || return 0
-    queue_reclaim || return
+  queue_reclaim && files_below claimed out "done" || return
+  for group_path in $names; do
+    case $group_path in
+    claimed/*/????????????.[1-9]*/*) ;;
+    out/*)
+      group_path=${group_path#out/}
+      ! named "done/${group_path%%/*}" || continue ;;
+    *) continue ;;
+    esac
+    why='another message of the group is in flight'
+    return 66
   done
-  why="queue '$queue': cannot be listed"
-  return 74
 }
 
 # groups_take_locked - under the lock of $q, hand out its first message if none is in flight; return
@@ -141,17 +136,14 @@ groups_nothing() {
   done
   why='nothing there'
   [ -n "$group_any" ] || return 66
-  names_in "$FLATQ_DIR" || return
-  # shellcheck disable=SC2086 # queues' names without blanks, and strange ones, which are none
-  for group_disk in $names; do
-    name_from_disk "$group_disk"
-    case " $groups " in
-    *" $name_queue "*) continue ;;
+  # A queue that comes meanwhile may be listed here or not
+  groups_seen=$groups groups=
+  all_queues groups_add || return
+  for group in $groups; do
+    case " $groups_seen " in
+    *" $group "*) ;;
+    *) return 0 ;;
     esac
-    name_check "$name_queue" || continue
-    there "$FLATQ_DIR/$group_disk/lock"
-    group_code=$?
-    [ $group_code -eq 1 ] || return $group_code
   done
   return 66
 }

@@ -2,12 +2,60 @@
 
 need engine/push engine/input engine/key doors/http/query doors/http/say doors/http/read
 
+do_post() {
+  has group-id || { say 422 'group-id is missing'; return; }
+  group_name "$p_group" || { say_failed $?; return; }
+  [ -n "$chunked$length" ] || { say 411 'send Content-Length, or chunks'; return; }
+  ! has batch || [ "$p_batch" = 1 ] || { say 422 'batch must be 1'; return; }
+  [ -n "$chunked" ] || is_number "$length" "$FLATQ_MOST_BYTES" ||
+    { say 413 "$body_too_large"; return; }
+  if has batch || [ -n "$chunked" ]; then
+    # Nobody knows how much of a body that could not be stored is left to read
+    body_store || { post_code=$? keep=''; say_failed $post_code; return; }
+  else
+    body_wanted
+  fi
+  if has batch; then
+    post_batch <"$body_file" || { say_failed 74; return; }
+    body_remove
+    say 200 "${lines%?}" text/plain
+    return
+  elif [ -n "$chunked" ]; then
+    post_message "$length" "$p_key" <"$body_file"
+    post_code=$?
+    body_remove
+  else
+    post_message "$length" "$p_key"
+    post_code=$?
+    [ -z "$push_read" ] || request_left=$post_left
+  fi
+  case $post_code.$post_left in
+  0.*) ;;
+  65.some) bad 400 "$why" ;;
+  # The queue's conf is damaged
+  65.*) say_failed 74; return ;;
+  *) say_failed $post_code; return ;;
+  esac
+  [ -z "$push_dup" ] || { say 204; return; }
+  header Message-Id "$id"
+  header Message-Md5 "$md5"
+  header Message-Timestamp "$stamp"
+  say 200 '' text/plain
+}
+
 # post_message LENGTH [KEY] - store standard input as a message of `group`. KEY `$`, which plain_of
-# never gives, is one that door_body_end will compute
+# never gives, is one that door_body_end will compute. Set post_left to `some` if it was read in part
 post_message() {
   push_priority=0000065536 push_delay=0 push_lease=60 push_wait=0 push_dot='' push_key=${2:-\$}
-  md5='' push_read='' body_whole='' slip_size=
-  push_message "$group" "$1" || return
+  md5='' push_read='' body_whole='' slip_size='' post_left=
+  push_message "$group" "$1" || {
+    push_code=$?
+    case $push_read.$body_whole in
+    .* | all.* | *.1) ;;
+    *) post_left=some ;;
+    esac
+    return $push_code
+  }
   # A request for any group waits in the queue of each group it knows, and may not know this one yet
   for wake_path in "$q"/wait/*; do break; done
   [ -e "$wake_path" ] || wake "$FLATQ_DIR/.doors/wait"
@@ -47,110 +95,52 @@ body_sums() {
   [ "$sums_whole" = 11 ] || { why='md5sum or sha256sum did not get all of its input'; return 74; }
 }
 
-do_post() {
-  has group-id || { say 422 'group-id is missing'; return; }
-  group_name "$p_group" || { say_failed $?; return; }
-  [ -n "$chunked$length" ] || { say 411 'send Content-Length, or chunks'; return; }
-  ! has batch || [ "$p_batch" = 1 ] || { say 422 'batch must be 1'; return; }
-  [ -n "$chunked" ] || is_number "$length" "$FLATQ_MOST_BYTES" ||
-    { say 413 "$body_too_large"; return; }
-  if has batch; then
-    body_store || { post_failed $?; return; }
-    post_batch <"$body_file" || { post_failed 74; return; }
-    body_remove
-    say 200 "${post_lines%?}" text/plain
-    return
-  elif [ -n "$chunked" ]; then
-    body_store || { post_failed $?; return; }
-    post_message "$length" "$p_key" <"$body_file"
-    post_code=$?
-    body_remove
-  else
-    body_wanted
-    post_message "$length" "$p_key"
-    post_code=$?
-    # If it failed in the middle, we do not know how much was read
-    case $push_read.$body_whole in
-    .*) ;;
-    all.* | *.1) request_left= ;;
-    *) request_left=some ;;
-    esac
-  fi
-  case $post_code in
-  0) ;;
-  65)
-    # The body was cut; else the queue's conf is damaged
-    [ -z "$push_read" ] || [ -n "$body_whole" ] || bad 400 "$why"
-    say_failed 74
-    return ;;
-  *) say_failed $post_code; return ;;
-  esac
-  [ -z "$push_dup" ] || { say 204; return; }
-  header Message-Id "$id"
-  header Message-Md5 "$md5"
-  header Message-Timestamp "$stamp"
-  say 200 '' text/plain
-}
-
-# post_failed CODE - answer that a body could not be stored: nobody knows how much of it is left to
-# read
-post_failed() {
-  keep=
-  say_failed "$1"
-}
-
-# post_batch - store the messages of a batch, which is standard input, one by one; set post_lines.
+# post_batch - store the messages of a batch, which is standard input, one by one; set `lines`.
 # Return 0, whatever became of them
 post_batch() {
-  post_lines='' post_left=$length
-  while [ "$post_left" -gt 0 ]; do
+  lines='' batch_left=$length
+  while [ "$batch_left" -gt 0 ]; do
     post_read || return 0
-    post_left=$((post_left - ${#request_line} - 1)) post_key=
+    batch_left=$((batch_left - ${#request_line} - 1)) post_key=
     # A valid LENGTH and deduplication-id are shorter
     [ ${#request_line} -le 1600 ] || request_line=-
     case $request_line in
     *' '*) post_key=${request_line#* } request_line=${request_line%% *} ;;
     esac
-    if ! is_number "$request_line" 999999999 || [ $((number + 1)) -gt $post_left ] ||
+    if ! is_number "$request_line" 999999999 || [ $((number + 1)) -gt $batch_left ] ||
       [ ${#post_key} -gt 1536 ]; then
-      post_line 422 'LENGTH[ DEDUPLICATION-ID], a newline, so many bytes and a newline, please'
+      add '422 LENGTH[ DEDUPLICATION-ID], a newline, so many bytes and a newline, please'
       return 0
     fi
-    post_size=$number
-    post_left=$((post_left - post_size - 1))
-    if [ -n "$post_key" ] && ! post_key_parse; then
-      post_line 422 'a deduplication-id has 1 to 128 characters'
-      return 0
-    fi
+    post_size=$number batch_left=$((batch_left - number - 1))
+    [ -z "$post_key" ] || post_key_parse ||
+      { add '422 a deduplication-id has 1 to 128 characters'; return 0; }
     post_message "$post_size" "$post_key"
     post_code=$?
     case $post_code.$push_dup in
-    0.) post_line 200 "$id $md5 $stamp" ;;
-    0.*) post_line 204 ;;
-    69.* | 75.*) post_line 503 "$why" ;;
-    *) post_line_failed ;;
+    0.) add "200 $id $md5 $stamp" ;;
+    0.*) add 204 ;;
+    *)
+      failed $post_code
+      add "$said"
+      # Skip the message if none of it was read
+      [ -n "$push_read$body_whole" ] || input_exact "$post_size" >/dev/null || return 0
+      [ -z "$post_left" ] || return 0 ;;
     esac
-    if [ $post_code -ne 0 ]; then
-      # As in do_post; skip the message if none of it was read
-      case $push_read.$body_whole in
-      .*) input_exact "$post_size" >/dev/null || return 0 ;;
-      all.* | *.1) ;;
-      *) return 0 ;;
-      esac
-    fi
     post_read || return 0
-    [ -z "$request_line" ] || { post_line 422 'a newline behind each message, please'; return 0; }
+    [ -z "$request_line" ] || { add '422 a newline behind each message, please'; return 0; }
   done
 }
 
 # post_read - read a line of the batch, or its end, into request_line, which is `-` if the batch
-# ends without a newline. Return 1, with a line in post_lines, if it cannot be read: it is stored
+# ends without a newline. Return 1, with an answer in `lines`, if it cannot be read: it is stored
 # whole, so that is not the client's fault
 post_read() {
   ! IFS= read -r request_line || return 0
   request_line=-
   ! input_ended || return 0
-  post_line_failed
+  failed 74
+  add "$said"
   return 1
 }
 

@@ -70,16 +70,28 @@ say() {
   headers=
 }
 
-# post_line STATUS [TEXT] - add a line to post_lines, the answer to a request about several messages
-post_line() {
-  post_lines="$post_lines$1${2:+ $2}
-"
+# failed CODE - set `said` to the status and the text for a function that failed. The log has the
+# reason of a failure of the system, which may name paths; the client only hears of it
+failed() {
+  case $1 in
+  69 | 75) said="503 $why" ;;
+  *)
+    printf '%s: %s\n' "$FLATQ_VERB" "$why" >&5
+    said='500 see the log' ;;
+  esac
 }
 
-# post_line_failed - post_line for a failure of the system
-post_line_failed() {
-  printf '%s: %s\n' "$FLATQ_VERB" "$why" >&5
-  post_line 500 'see the log'
+# say_failed CODE - answer for a function that failed
+say_failed() {
+  failed "$1"
+  case $said in 503*) header Retry-After 5 ;; esac
+  say "${said%% *}" "${said#* }"
+}
+
+# add LINE - add a line to the answer to a request about several messages
+add() {
+  lines="$lines$1
+"
 }
 
 # bad STATUS TEXT - answer a request that cannot or must not be understood, and end the connection
@@ -89,17 +101,6 @@ bad() {
   say_linger
   request_log
   exit 0
-}
-
-# say_failed CODE - answer with the HTTP status for a failed function. The log has the reason of a
-# failure of the system, which may name paths; the client only hears of it
-say_failed() {
-  case $1 in
-  69 | 75) header Retry-After 5; say 503 "$why" ;;
-  *)
-    printf '%s: %s\n' "$FLATQ_VERB" "$why" >&5
-    say 500 'see the log' ;;
-  esac
 }
 
 # say_linger - read for a second what the client still sends: closing a socket with unread input
@@ -128,8 +129,7 @@ say_date() {
 }
 
 # stamp_of - set `stamp` to the time when the message in the slip_ variables was pushed, in
-# microseconds: hundredths of the clock, then digits of the id. Two overlapping pushes are handed
-# out by id, whichever has the earlier stamp
+# microseconds: hundredths of the clock, then digits of the id
 stamp_of() {
   unpad "$slip_born"
   stamp=$unpadded${slip_id#????????}

@@ -3,6 +3,40 @@
 
 need engine/lock engine/reclaim engine/settle doors/http/query doors/http/say
 
+do_delete() {
+  # shellcheck disable=SC2086 # words
+  set -- $p_receipts
+  [ $# -gt 0 ] || { say 422 'receipt-id is missing'; return; }
+  lines=
+  for receipt in "$@"; do
+    settle_code=0
+    receipt_message "$receipt" && message_delete || settle_code=$?
+    # The next message of the group is free now
+    [ $settle_code -ne 0 ] || wake "$q/wait"
+    [ $# -gt 1 ] || { settle_say; return; }
+    case $settle_code in
+    0) add "200 $id" ;;
+    65) add "422 $receipt_wrong" ;;
+    66) add 204 ;;
+    *) failed "$settle_code"; add "$said" ;;
+    esac
+  done
+  say 200 "${lines%?}" text/plain
+}
+
+do_patch() {
+  # shellcheck disable=SC2086 # words
+  set -- $p_receipts
+  [ $# -eq 1 ] || { say 422 'exactly one receipt-id is needed'; return; }
+  has visibility-timeout || { say 422 'visibility-timeout is missing'; return; }
+  query_number visibility-timeout "$p_visibility" 0 86400 || return
+  patch_seconds=$number patch_receipt=$1 settle_code=0
+  receipt_message "$1" && patch_message || settle_code=$?
+  settle_say
+}
+
+receipt_wrong='receipt-id must be one that GET has given'
+
 # receipt_message RECEIPT - as receipt_find, of a message that was handed out. For one that nobody
 # holds, the verbs take a receipt without a nonce, which anybody could make up
 receipt_message() {
@@ -12,51 +46,13 @@ receipt_message() {
   esac
 }
 
-do_delete() {
-  # shellcheck disable=SC2086 # words
-  set -- $p_receipts
-  [ $# -gt 0 ] || { say 422 'receipt-id is missing'; return; }
-  post_lines=
-  for receipt in "$@"; do
-    receipt_message "$receipt" && message_delete
-    delete_code=$?
-    case $delete_code in
-    0)
-      # The next message of the group is free now
-      wake "$q/wait"
-      post_line 200 "$id" ;;
-    65) post_line 422 "$receipt_wrong" ;;
-    66) post_line 204 ;;
-    *) post_line_failed ;;
-    esac
-  done
-  if [ $# -gt 1 ]; then
-    say 200 "${post_lines%?}" text/plain
-  else
-    settle_said "$delete_code"
-  fi
-}
-
-do_patch() {
-  # shellcheck disable=SC2086 # words
-  set -- $p_receipts
-  [ $# -eq 1 ] || { say 422 'exactly one receipt-id is needed'; return; }
-  has visibility-timeout || { say 422 'visibility-timeout is missing'; return; }
-  query_number visibility-timeout "$p_visibility" 0 86400 || return
-  patch_seconds=$number patch_receipt=$1
-  receipt_message "$1" && patch_message
-  settle_said $?
-}
-
-receipt_wrong='receipt-id must be one that GET has given'
-
-# settle_said CODE - answer a request about one message
-settle_said() {
-  case $1 in
+# settle_say - answer a request about one message
+settle_say() {
+  case $settle_code in
   0) header Message-Id "$id"; say 200 '' text/plain ;;
   65) say 422 "$receipt_wrong" ;;
   66) say 204 ;;
-  *) say_failed "$1" ;;
+  *) say_failed "$settle_code" ;;
   esac
 }
 
