@@ -17,7 +17,7 @@ shell_forget() {
   unset FLATQ_DOOR OPTARG batch body_said body_wrong bulk_asks bulk_bytes create_bound \
     create_most daemon_code door_data door_epoch door_gone door_mark door_nonce door_verb epoch \
     follow_said guard_group ids_opened key_id key_is kick_place launch_door launch_most \
-    launch_port launch_unix length lock_said method names place_name plain proof_delayed \
+    launch_port launch_unix length list_text lock_said method names place_name plain proof_delayed \
     push_begun push_bulk push_cr push_dot push_dot_file push_dup push_follows push_length \
     push_wait putbacks python_path q queue queue_bound queue_most_tries reason remote_port \
     remote_unix remote_user request rights_queues rights_verbs rights_words shell_locale shell_own \

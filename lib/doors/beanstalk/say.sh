@@ -96,8 +96,11 @@ code_text() {
   done
 }
 
-# reply_yaml TEXT - answer with TEXT, which has lines, and with its length
+# reply_yaml TEXT - answer with the lines TEXT as a document, and its length
 reply_yaml() {
+  set -- "---
+$1
+"
   tally_write
   door_reply ${#1} || exit 74
   [ ${#1} -lt 1000 ] || door_nodelay

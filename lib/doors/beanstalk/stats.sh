@@ -3,10 +3,10 @@
 need engine/slip engine/clock engine/queues engine/count engine/take engine/settle
 need doors/beanstalk/tally doors/beanstalk/say doors/beanstalk/tube
 
-# tubes_count FUNCTION - with tubes_add, set the stats_ variables to the sums over all queues; with
-# that or list_add, set tally_tubes to a line `tube NAME` for each queue that has a job
+# tubes_count FUNCTION - with tubes_add, set stats_counts to the sums over all queues; with that or
+# list_add, set tally_tubes to a line `tube NAME` for each queue that has a job
 tubes_count() {
-  stats_urgent=0 stats_ready=0 stats_reserved=0 stats_delayed=0 stats_buried=0 tally_tubes=
+  stats_counts='0 0 0 0 0' tally_tubes=
   clock_read
   all_queues "$1"
 }
@@ -14,11 +14,23 @@ tubes_count() {
 # tubes_add NAME - count one queue
 tubes_add() {
   queue_open "$1" && tube_tend && queue_count || return
-  stats_urgent=$((stats_urgent + count_urgent)) stats_ready=$((stats_ready + count_ready))
-  stats_reserved=$((stats_reserved + count_reserved))
-  stats_delayed=$((stats_delayed + count_delayed)) stats_buried=$((stats_buried + count_buried))
+  # shellcheck disable=SC2086 # numbers
+  set -- "$1" $stats_counts
+  stats_counts="$(($2 + count_urgent)) $(($3 + count_ready)) $(($4 + count_reserved))"
+  stats_counts="$stats_counts $(($5 + count_delayed)) $(($6 + count_buried))"
   [ $((count_total + count_buried)) -eq 0 ] || tally_tubes="${tally_tubes}tube $1
 "
+}
+
+# jobs_yaml URGENT READY RESERVED DELAYED BURIED - set `jobs_yaml` to the lines for jobs, and those of
+# `sums`
+jobs_yaml() {
+  jobs_yaml="current-jobs-urgent: $1
+current-jobs-ready: $2
+current-jobs-reserved: $3
+current-jobs-delayed: $4
+current-jobs-buried: $5
+$sums"
 }
 
 # stats_sums WHAT [ASKED] - set `sums` to what stats.awk prints
@@ -59,20 +71,17 @@ list_add() {
 }
 
 list_watched() {
-  list_text=---
+  list_text=
   for list_name in $watched; do
-    list_text="$list_text
-- $list_name"
+    list_text="$list_text${list_text:+
+}- $list_name"
   done
-  reply_yaml "$list_text
-"
+  reply_yaml "$list_text"
 }
 
 list_tubes() {
   tubes_count list_add && stats_sums list || return
-  reply_yaml "---
-$sums
-"
+  reply_yaml "$sums"
 }
 
 stats_job() {
@@ -99,8 +108,7 @@ stats_job() {
   # shellcheck disable=SC2086 # timeouts, releases, buries, kicks
   set -- $slip_counts
   IFS=$blanks
-  reply_yaml "---
-id: $id
+  reply_yaml "id: $id
 tube: $queue
 state: $stats_state
 pri: $stats_priority
@@ -113,8 +121,7 @@ reserves: $slip_tries
 timeouts: $1
 releases: $2
 buries: $3
-kicks: $4
-"
+kicks: $4"
 }
 
 # time_left THEN NOW - set stats_left to whole seconds
@@ -128,17 +135,11 @@ stats_tube() {
   tube_known "$1" || return
   stats_left=0
   ! tube_paused || time_left "$paused_until" "$now"
-  reply_yaml "---
-name: $1
-current-jobs-urgent: $count_urgent
-current-jobs-ready: $count_ready
-current-jobs-reserved: $count_reserved
-current-jobs-delayed: $count_delayed
-current-jobs-buried: $count_buried
-$sums
+  jobs_yaml "$count_urgent" "$count_ready" "$count_reserved" "$count_delayed" "$count_buried"
+  reply_yaml "name: $1
+$jobs_yaml
 pause: $paused_seconds
-pause-time-left: $stats_left
-"
+pause-time-left: $stats_left"
 }
 
 stats_all() {
@@ -149,13 +150,9 @@ stats_all() {
   [ ! -e "$door_instance/draining" ] || stats_drains=true
   # NAME VERSION MACHINE, and only VERSION has blanks
   stats_uname=$(uname -nvm) stats_os=${stats_uname#* }
-  reply_yaml "---
-current-jobs-urgent: $stats_urgent
-current-jobs-ready: $stats_ready
-current-jobs-reserved: $stats_reserved
-current-jobs-delayed: $stats_delayed
-current-jobs-buried: $stats_buried
-$sums
+  # shellcheck disable=SC2086 # numbers
+  jobs_yaml $stats_counts
+  reply_yaml "$jobs_yaml
 pid: $$
 version: \"flatq\"
 rusage-utime: 0.000000
@@ -170,8 +167,7 @@ draining: $stats_drains
 id: $door_of
 hostname: ${stats_uname%% *}
 os: ${stats_os% *}
-platform: ${stats_uname##* }
-"
+platform: ${stats_uname##* }"
 }
 
 # tube_pause NAME SECONDS - pause a tube that is known; set q

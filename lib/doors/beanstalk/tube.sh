@@ -10,16 +10,16 @@ need engine/slip engine/clock engine/take engine/settle engine/reclaim
 # return 66 if none is seen; with `prove`, if it is proved that there is none (R1). Reads `now`
 # shellcheck disable=SC2086 # names without blanks
 tubes_take() {
-  tubes_prove=${1:-} tubes_code=66 take_owner=$owner take_lease=
-  take_pick $watched || return
-  # RACE: another process may be faster, or drop the queue: then take_message looks again
-  [ -z "$take_queue" ] || { take_found; tubes_code=$? tubes_prove=prove; }
-  case $tubes_code.$tubes_prove in
-  6[69].prove) take_message "$owner" '' $watched; tubes_code=$? ;;
-  esac
-  case $tubes_code.$tubes_prove in
-  0.*) jobs_add ;;
-  66.prove) tubes_nowhere; return ;;
+  # What sees nothing costs no process
+  if [ -z "${1:-}" ]; then
+    take_pick $watched || return
+    [ -n "$take_queue" ] || return 66
+  fi
+  take_message "$owner" '' $watched
+  tubes_code=$?
+  case $tubes_code in
+  0) jobs_add ;;
+  66) tubes_nowhere; return ;;
   esac
   return $tubes_code
 }
