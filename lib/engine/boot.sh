@@ -227,12 +227,12 @@ queue_make_failed() {
 # lock_spool - wait for the spool's lock, on descriptor 8
 lock_spool() {
   command exec 8>>"$FLATQ_DIR/.lock" || { disk_failed "$FLATQ_DIR" "spool $FLATQ_DIR"; return; }
-  flock 8 || { flock_failed; lock_code=$?; unlock_spool; return $lock_code; }
+  flock 8 || { flock_failed $?; lock_code=$?; unlock_spool; return $lock_code; }
 }
 
-# flock_failed - set `why` for a flock that has failed: a killed one is not missing
+# flock_failed CODE - set `why` for a flock that has ended with CODE: a killed one is not missing
 flock_failed() {
-  command -v flock >/dev/null && { why="flock failed"; return 74; }
+  [ "$1" -eq 127 ] || { why='flock failed'; return 74; }
   why='flock is missing: install util-linux (apk add flock)'
   return 70
 }

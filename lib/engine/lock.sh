@@ -10,9 +10,12 @@ lock_queue() {
   { [ -w "$q/lock" ] && command exec 9<"$q/lock"; } ||
     { need engine/proof; queue_there || return; disk_failed "$q"; return; }
   flock 9 || {
+    lock_code=$?
+    need engine/boot
+    flock_failed "$lock_code"
+    lock_code=$?
     unlock_queue
-    why='flock is missing or failed: install util-linux (apk add flock)'
-    return 70
+    return $lock_code
   }
   # Not before: a signal may end flock while it waits, and the trap may then change files (R3)
   lock_held=1

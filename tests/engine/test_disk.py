@@ -249,6 +249,9 @@ def test_a_tool_that_is_missing(flatq, stub, verb, tool, options):
     before = {place: len(names) for place, names in lies(flatq.spool, "q").items()}
     missing = stub(tool, "exit 127")
     refused(flatq(verb, *options, *([] if "empty" in options else ["q"]), input=b"y"), 70 if tool == "flock" else 74, verb)
+    if tool == "flock":
+        stub(tool, 'kill -9 "$$"')
+        refused(flatq(verb, *options, "q", input=b"y"), 74, verb, text=b"flock failed")
     missing.unlink()
     assert {place: len(names) for place, names in lies(flatq.spool, "q").items()} == before
     assert pop(flatq, "q") == b"x"
