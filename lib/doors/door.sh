@@ -318,7 +318,7 @@ door_log() {
   printf '%s %s %s %s %s %s\n' "$door_time" "$@" >&5 || :
 }
 
-# door_date TIME - set door_time to the date of a time since 1970, by the shell alone, from the day's
+# door_date TIME - set door_time to the date of a time since 1970, without a process, from the day's
 # Julian number (Fliegel and Van Flandern). With 100 added, a field has two digits behind the 1
 door_date() {
   clock_split "$1"

@@ -13,7 +13,7 @@
 #   x                    ncat has ended, or what runs it
 # and the messages of ncat, which writes a line in two pieces: so ours begin with a newline.
 #
-# guard_list has the PID of each handler, guard_of_PID these fields, in seconds from the start and in
+# guard_list has the PID of each handler, guard_of_PID these fields, in seconds from the start, and
 # bytes: time, server, as above; began; verb; state: line (not read yet; for http 414 or 431), verb,
 # gone (seen dead once: its `e` may still be in the pipe), or why it was ended; quiet: when its
 # processes last moved bytes, or until when its verb may wait; mark: how many they have moved; slow,
@@ -77,7 +77,6 @@ guard_take() {
   guard_coarse=$1 guard_unsent=$2 guard_from=$3
 }
 
-# guard_put - keep the variables
 guard_put() {
   eval "guard_of_$guard_pid=\"$guard_time $guard_server $guard_began $guard_state $guard_verb \
 $guard_quiet $guard_mark $guard_slow $guard_coarse $guard_unsent $guard_from\""
@@ -113,9 +112,11 @@ guard_connects() {
   guard_pid=$2 guard_server=$3 guard_time=$4 guard_began=$guard_now guard_state=line \
     guard_verb=- guard_mark=0 guard_coarse=0 guard_from=0
   [ "$launch_door" != http ] || guard_state=414
-  # USR1 makes the handler tell its client
-  [ "$guard_count" -lt "$launch_most" ] ||
-    { guard_state=too-many; ! guard_lives "$guard_pid" || kill -USR1 "$guard_pid"; }
+  [ "$guard_count" -lt "$launch_most" ] || {
+    guard_state=too-many
+    # The handler tells its client
+    ! guard_lives "$guard_pid" || kill -USR1 "$guard_pid"
+  }
   guard_count=$((guard_count + 1))
   case $guard_list in
   *" $guard_pid "*) ;;
@@ -124,7 +125,7 @@ guard_connects() {
   guard_waits 0
 }
 
-# guard_waits SECONDS - keep the variables: the connection may be silent for so long
+# guard_waits SECONDS - the connection in the variables may be silent for so long
 guard_waits() {
   guard_unsent=- guard_quiet=$((guard_now + $1)) guard_slow=$((guard_now + $1))
   guard_put
@@ -159,11 +160,10 @@ guard_log() {
   door_log "$guard_verb" - "$1" - $(((guard_now - guard_began) * 1000))
 }
 
-# guard_second - run the checks of a second; return 1 if the process that started several doors is
-# gone
+# guard_second - run the checks of a second; return 1 if the launch of several doors is gone
 guard_second() {
-  # RACE: if we were held up, seconds wait in the pipe. They count as one: nobody has had time to do
-  # anything between two looks that follow at once
+  # RACE: if we were held up, seconds wait in the pipe. They count as one: nobody had time to do
+  # anything between two looks
   clock_read
   clock_between "$guard_last" "$now"
   [ "$between_s" -ne 0 ] || [ "$between_c" -ge 50 ] || return 0
@@ -182,8 +182,8 @@ guard_second() {
   guard_list=" $*${1:+ }${guard_list# }"
 }
 
-# guard_checkpoint - run the checkpoint beside everything else, one at a time: within a second after
-# a connection, and every ten seconds
+# guard_checkpoint - run a checkpoint, one at a time: within a second after a connection, and every
+# ten seconds
 guard_checkpoint() {
   [ -z "$guard_wal" ] || process_started "$guard_wal" || { wait "$guard_wal"; guard_wal=; }
   [ -z "$guard_wal" ] && { [ -n "$guard_due" ] || [ $((guard_now % 10)) -eq 0 ]; } || return 0
@@ -193,8 +193,8 @@ guard_checkpoint() {
 }
 
 # guard_look - check the connection in the variables; return 1 if it has ended. RACE: what the
-# handler has told us may still be in the pipe: so one that is dead or has read much is left alone
-# until the next look
+# handler has told us may still be in the pipe: leave one that is dead or has read much until the
+# next look
 guard_look() {
   if owner_dead "$guard_pid-$guard_time"; then
     ! guard_serves || { guard_state=gone; guard_put; return 0; }
@@ -243,8 +243,8 @@ guard_too_long() {
   kill -KILL ${guard_pids%" $guard_server"}
 }
 
-# guard_measure - set guard_moved to the bytes that the connection's processes have read and
-# written, and guard_read to what the handler has read; note it if they have moved some, or many
+# guard_measure - note if the connection's processes have read or written some bytes, or many; set
+# guard_read to what the handler has read
 guard_measure() {
   guard_family
   guard_moved=0 guard_read=0
@@ -271,7 +271,6 @@ guard_client_reads() {
   guard_unsent=$door_unsent guard_quiet=$guard_now
 }
 
-# guard_ncat_says TEXT - handle a line from ncat
 guard_ncat_says() {
   case $1 in
   *'Version '* | *'Connection from '* | *'Connection reset '*) return ;;

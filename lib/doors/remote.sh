@@ -29,9 +29,8 @@ remote() {
   request=
 }
 
-# remote_host_read - set remote_at, and remote_unix, or remote_host, remote_port and remote_user.
-# Only plain characters are taken, and no - in front: so no part of it is an option of the program
-# that connects, or a word for a shell
+# remote_host_read - set remote_at, and remote_unix, or remote_host, remote_port and remote_user: of
+# plain characters, with no - in front, so that none is an option, or words for a shell
 remote_host_read() {
   remote_at=@ remote_port=1234 remote_unix='' remote_user='' remote_host=$FLATQ_HOST remote_good=1
   case $FLATQ_HOST in
@@ -60,8 +59,8 @@ remote_host_read() {
 }
 
 # remote_look WORD ... - set remote_named, unless the verb is to use $FLATQ_QUEUE, which the door
-# does not know; remote_most, the seconds in which something has to move: a minute, and -w; and
-# what a pop wants to know of its options
+# does not know; remote_most, the seconds in which something has to move: a minute, and -w; and what
+# a pop asks for
 remote_look() {
   remote_named=1 remote_most=60 remote_wait='' remote_left=1 remote_mark=
   while getopts :hp:d:t:k:w:n:r:s:b:m:aelf0 option; do
@@ -154,8 +153,7 @@ remote_kill() {
 }
 
 # remote_ask - send `request`; the answer is then on 6, remote_size bytes and the last line. Return
-# its code, and set `why`; or 68 if nobody answers, 69 if the answer is not whole, 77 if ssh does
-# not let us in. The program runs in the background, since a shell that waits for a command heeds no
+# as remote_ended. The program runs in the background: a shell that waits for a command heeds no
 # signal
 remote_ask() {
   remote_said=

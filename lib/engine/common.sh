@@ -15,14 +15,15 @@ needed=' '
 # error lines, to that of the started file
 shell_forget() {
   unset FLATQ_DOOR OPTARG batch body_said body_wrong bulk_asks bulk_bytes create_bound \
-    create_most daemon_code door_data door_epoch door_gone door_mark door_nonce door_verb epoch \
-    follow_said guard_group ids_opened key_id key_is kick_place launch_door launch_most \
-    launch_port launch_unix length list_text lock_said method names place_name plain proof_delayed \
-    push_begun push_bulk push_cr push_dot push_dot_file push_dup push_follows push_length \
-    push_wait putbacks python_path q queue queue_bound queue_most_tries reason remote_port \
-    remote_unix remote_user request rights_queues rights_verbs rights_words shell_locale shell_own \
-    shell_quiet shell_umask slip_size spool_all spool_path stalk_beanstalkd tally_tubes wait_asked \
-    wait_due wait_fifo wait_sleeper wait_woken why work_lease work_path work_queues work_rest
+    create_most daemon_code door_data door_epoch door_gone door_longest door_mark door_nonce \
+    door_verb epoch follow_said guard_group ids_opened key_id key_is kick_place launch_door \
+    launch_most launch_port launch_unix length list_text lock_said method names place_name plain \
+    proof_delayed push_begun push_bulk push_cr push_dot push_dot_file push_dup push_follows \
+    push_length push_wait putbacks python_path q queue queue_bound queue_most_tries reason \
+    remote_port remote_unix remote_user request rights_queues rights_verbs rights_words \
+    shell_locale shell_own shell_quiet shell_umask slip_size spool_all spool_path stalk_beanstalkd \
+    tally_tubes wait_asked wait_due wait_fifo wait_sleeper wait_woken why work_lease work_path \
+    work_queues work_rest
   FLATQ_VERB=${0##*/} shell_own=$$
 }
 
@@ -170,9 +171,11 @@ is_number() {
   [ ${#number} -lt ${#2} ] || { [ ${#number} -eq ${#2} ] && ! [ "$number" \> "$2" ]; }
 }
 
-# option_number LETTER VALUE MAX - as is_number, but exit with an error line if VALUE is wrong
+# option_number LETTER VALUE MAX - as is_number, but exit with an error line if VALUE is wrong. In a
+# door, a -w may be shorter than asked for
 option_number() {
   is_number "$2" "$3" || die 65 "-$1 takes a number from 0 to $3"
+  [ "$1" != w ] || [ "$number" -le "${door_longest:-$number}" ] || number=$door_longest
 }
 
 # unpad VALUE - set `unpadded` to VALUE without leading zeros, with which a shell would take it for
