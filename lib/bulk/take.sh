@@ -330,3 +330,9 @@ bulk_stop() {
   [ -z "${batch:-}" ] || [ ! -d "$q/out/$batch" ] || batch_putback "$q/out/$batch"
   take_stopped "$1"
 }
+
+# door_waits SECONDS - called before a read that may take that long, and with 0 after it. A door has
+# its own version
+[ -n "${FLATQ_DOOR:-}" ] || door_waits() {
+  :
+}

@@ -6,6 +6,7 @@ need engine/lock engine/count engine/clock
 # push_dup is set, since the key is taken; wait for room as long as push_wait says. With any other
 # code than 0, the lock may still be held: push_message gives it back
 push_enter() {
+  [ -z "$push_key" ] || { need engine/key; key_hash "$push_key"; } || return
   push_try
   push_code=$?
   if [ $push_code -eq 66 ] && [ "${push_wait:-0}" != 0 ]; then

@@ -1,8 +1,5 @@
 # engine/common.sh - sourced first by every verb and door: a clean shell, errors, numbers, names,
 # the clock
-#
-# A function that can fail returns a code of sysexits and leaves one line of text in `why`: verbs
-# pass both to die, doors write them to their client. One that answers a question returns 1 for no.
 
 # Read once in a process: flatq and the line door have read this file, and the verb that they then
 # run in the same process sources it again
@@ -19,11 +16,10 @@ shell_forget() {
     door_verb epoch follow_said guard_group ids_opened key_id key_is kick_place launch_door \
     launch_most launch_port launch_unix length list_text lock_said method names place_name plain \
     proof_delayed push_begun push_bulk push_cr push_dot push_dot_file push_dup push_follows \
-    push_length push_wait putbacks python_path q queue queue_bound queue_most_tries reason \
-    remote_port remote_unix remote_user request rights_queues rights_verbs rights_words \
-    shell_locale shell_own shell_quiet shell_umask slip_size spool_all spool_path stalk_beanstalkd \
-    tally_tubes wait_asked wait_due wait_fifo wait_sleeper wait_woken why work_lease work_path \
-    work_queues work_rest
+    push_length push_wait putbacks python_path q queue reason remote_port remote_unix remote_user \
+    request rights_queues rights_verbs rights_words shell_locale shell_own shell_quiet shell_umask \
+    slip_size spool_all spool_path stalk_beanstalkd tally_tubes wait_asked wait_due wait_fifo \
+    wait_sleeper wait_woken why work_lease work_path work_queues work_rest
   FLATQ_VERB=${0##*/} shell_own=$$
 }
 
@@ -38,14 +34,13 @@ shell_reset() {
   unset CDPATH TIME_STYLE QUOTING_STYLE BLOCK_SIZE LS_BLOCK_SIZE PERLIO PERL5OPT PERL_UNICODE \
     MAWK_OPTIONS TMOUT GAWK_READ_TIMEOUT
   set +f +C +e
-  # bash that is not called sh has habits of its own
-  # shellcheck disable=SC3040 # only bash comes here
+  # shellcheck disable=SC3040 # bash that is not called sh has habits of its own
   [ -z "${BASH_VERSION:-}" ] || set -o posix
   blanks=' 	
 '
   IFS=$blanks
   umask 077
-  why='' lock_held='' take_stop='' take_lost='' slip_locked='' body_cut='' out=1
+  why='' lock_held='' take_stop='' take_lost='' slip_locked='' body_cut=''
   # A body from this size on is removed at once, and not by the sweep
   large_body=262144
   : "${FLATQ_PROC:=/proc}" "${FLATQ_DOOR:=}" "${FLATQ_RANGE:=1000}" "${FLATQ_QUEUE:=default}"
@@ -107,24 +102,12 @@ die() {
 
 # trap_stop FUNCTION [PART] - make HUP, INT and TERM call `FUNCTION SIGNAL`, a function of
 # lib/PART.sh. It switches these traps off first, gives back what it can, and ends by end_by
+# (engine/usage.sh)
 trap_stop() {
   for trap_signal in HUP INT TERM; do
     # shellcheck disable=SC2064 # the names are put in now
-    trap "${2:+need $2; }$1 $trap_signal" "$trap_signal"
+    trap "need engine/usage ${2:-}; $1 $trap_signal" "$trap_signal"
   done
-}
-
-# end_by SIGNAL - die of SIGNAL, as its sender expects. Process 1, as in a container, survives its
-# own signals, and exits instead
-end_by() {
-  trap - "$1"
-  kill -s "$1" "$$"
-  case $1 in
-  HUP) exit 129 ;;
-  INT) exit 130 ;;
-  QUIT) exit 131 ;;
-  *) exit 143 ;;
-  esac
 }
 
 # usage [TEXT] - exit with the usage line
@@ -140,15 +123,6 @@ other_option() {
   usage
 }
 
-# no_options WORD ... - as getopts, for a verb that has none but -h
-no_options() {
-  OPTIND=1
-  case ${1-} in
-  --) OPTIND=2 ;;
-  -?*) option=${1#-} option=${option%"${option#?}"}; other_option ;;
-  esac
-}
-
 # operands WHAT WORD ... - exit if an option stands behind the first WORD, which is WHAT
 operands() {
   operands_what=$1
@@ -160,8 +134,8 @@ operands() {
   done
 }
 
-# is_number VALUE MAX - set `number` to VALUE without leading zeros; return 1 if VALUE is not a
-# number or above MAX. Compares lengths, then text: no shell counts in 200 digits
+# is_number VALUE MAX - set `number` to VALUE without leading zeros; return 1 if it is no number, or
+# above MAX. Compares lengths, then text: no shell counts in 200 digits
 is_number() {
   case $1 in
   '' | *[!0-9]*) return 1 ;;
@@ -178,8 +152,7 @@ option_number() {
   [ "$1" != w ] || [ "$number" -le "${door_longest:-$number}" ] || number=$door_longest
 }
 
-# unpad VALUE - set `unpadded` to VALUE without leading zeros, with which a shell would take it for
-# octal
+# unpad VALUE - set `unpadded` to VALUE without leading zeros, which a shell takes for octal
 unpad() {
   unpadded=${1#"${1%%[!0]*}"}
   [ -n "$unpadded" ] || unpadded=0
@@ -191,7 +164,7 @@ pad() {
   while [ ${#padded} -lt ${#2} ]; do padded=0$padded; done
 }
 
-# name_check NAME - return 65 unless NAME can be a queue's: characters that beanstalkd allows, and
+# name_check NAME - return 65 unless it can be a queue's: characters that beanstalkd allows, and
 # nothing that reads as a path upward
 name_check() {
   case $1 in
@@ -200,7 +173,7 @@ name_check() {
     why="$why no '-' in front, no '.' or '..' as a part"
     return 65 ;;
   esac
-  [ ${#1} -le 200 ] || { why="bad queue name: longer than 200 bytes"; return 65; }
+  [ ${#1} -le 200 ] || { why='bad queue name: longer than 200 bytes'; return 65; }
 }
 
 # name_to_disk NAME - set `name_disk` to NAME as one path component: `/` becomes `,` and a leading
@@ -219,26 +192,21 @@ name_to_disk() {
 # clock_read - set `now` to the hundredths of a second since the system started, in 12 digits, so
 # that times compare as text. It never goes back
 clock_read() {
-  # RACE: in a trap, while another signal waits for its trap, every `read` of dash fails
-  read -r clock_now clock_rest <"$FLATQ_PROC/uptime" ||
-    { clock_now=$(exec cat "$FLATQ_PROC/uptime" 9>&-) && clock_now=${clock_now%% *} &&
-      [ -n "$clock_now" ]; } || die 74 'cannot read the clock'
+  read -r clock_now clock_rest <"$FLATQ_PROC/uptime" || {
+    # RACE: in a trap, while another signal waits for its trap, every `read` of dash fails
+    clock_now=$(exec cat "$FLATQ_PROC/uptime" 9>&-) && clock_now=${clock_now%% *} &&
+      [ -n "$clock_now" ] || die 74 'cannot read the clock'
+  }
   clock_now=000000000000${clock_now%.*}${clock_now#*.}
   now=${clock_now#"${clock_now%????????????}"}
 }
 
-# clock_epoch TIME - set `epoch_time` to TIME as hundredths of a second since 1970, 12 digits. The
-# spool's wall clock is the system's when a verb first saw this boot, plus the time since: setting
-# the system's clock changes no order and no delay
+# clock_epoch TIME - set `epoch_time` to TIME as hundredths of a second since 1970, 12 digits, by the
+# spool's wall clock (lib/README.md, "Clocks")
 clock_epoch() {
   unpad "$1"
   pad $((unpadded + epoch * 100)) 000000000000
   epoch_time=$padded
-}
-
-# owner_read - set `owner` to this process as PID-TIME, TIME being `now`, which was read
-owner_read() {
-  owner=$$-$now owner_lease=none
 }
 
 # nonce_read - set `nonce` to 12 random hexadecimal digits

@@ -358,9 +358,3 @@ unfold_lost() {
   names_in "$q/head" && ! named "$run" && names_in "$q/tmp" && ! named "$run" &&
     set_aside "unfold/$1" || disk_failed "$q/head"
 }
-
-# take_unfold - under the lock, unfold the flat file that queue_scan has found. A message in fold/
-# or unfold/ is already out of there: lock_queue has finished what was begun
-take_unfold() {
-  [ "$scan_place" != queue ] || queue_unfold "$scan_name"
-}

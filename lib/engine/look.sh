@@ -82,8 +82,7 @@ look_first() {
         slip_parse "$scan_name" || { set_aside "$scan_place/$scan_name" || return; continue; }
         set -- "$q/$scan_place/$scan_name"; break ;;
       esac
-      need engine/lock
-      need engine/fold
+      need engine/fold engine/missed
       under_lock take_unfold || return
     done ;;
   esac

@@ -281,13 +281,18 @@ queue_there() {
   return 69
 }
 
-# conf_read - finish queue_conf when the shell could not read a whole line of conf: it is empty, or
-# cannot be read
+# conf_read - read conf for queue_conf
 conf_read() {
-  conf_said=$(exec cat "$q/conf" 9>&-) || { why="queue '$queue': cannot read conf"; return 74; }
-  # shellcheck disable=SC2086 # words
-  set -- $conf_said
-  queue_bound=${1:-} queue_most_tries=${2:-}
+  read -r queue_bound queue_most_tries queue_rest <"$q/conf" || {
+    conf_said=$(exec cat "$q/conf" 9>&-) || { why="queue '$queue': cannot read conf"; return 74; }
+    # shellcheck disable=SC2086 # words
+    set -- $conf_said
+    queue_bound=${1:-} queue_most_tries=${2:-}
+  }
+  is_number "$queue_bound" 999999999 && queue_bound=$number &&
+    is_number "$queue_most_tries" 999999999 && queue_most_tries=$number && return 0
+  queue_bound=0 queue_most_tries=0 why="queue '$queue': conf is damaged"
+  return 65
 }
 
 # measure OPTION FILE - set `measured` to what `wc OPTION` prints for FILE; return 74 if that is not

@@ -1,34 +1,32 @@
 # engine/push.sh - ids, and storing a message: it exists from the moment that its slip exists
 
 # ids_next - take the next id: set `id` and slip_id. An id is an empty file in a range, a directory of
-# a thousand ids. A range is filled from below, so halving finds the last id. It is renamed away
-# before it is removed, so that a push which still uses it fails (I1)
+# a thousand ids, of which FLATQ_RANGE are used. A range is filled from below, so halving finds the
+# last id. It is renamed away before it is removed, so that a push which still uses it fails (I1)
 ids_next() {
   while :; do
     ids_last_range || return
-    ids_find_free
-    # RACE: other pushes take ids too; if one was faster, try the next id
-    while [ "$ids_high" -lt "$ids_most" ]; do
+    ids_most=$((1000 + FLATQ_RANGE)) ids_high=999
+    for ids_step in 512 256 128 64 32 16 8 4 2 1; do
+      [ ! -e "$range/$((ids_high + ids_step))" ] || ids_high=$((ids_high + ids_step))
+    done
+    while ids_high=$((ids_high + 1)) && [ $ids_high -lt $ids_most ]; do
       if file_new "$range/$ids_high"; then
         slip_id=${range##*/}${ids_high#1}
         unpad "$slip_id"
         id=$unpadded
         # RACE: the sweep removes `open` before it renames a range (ids_sweep)
         [ -e "$range/open" ] || continue 2
+        # No message has the id 0
         [ "$id" = 0 ] || return 0
       elif [ ! -e "$range/$ids_high" ]; then
-        break
+        [ ! -d "$range" ] || { disk_failed "$range" 'cannot give an id'; return; }
+        continue 2
       fi
-      # Also after 0: no message has that id
-      ids_high=$((ids_high + 1))
+      # RACE: another push was faster: try the next id
     done
-    if [ "$ids_high" -ge "$ids_most" ]; then
-      need engine/boot
-      ids_next_range || return
-    elif [ -d "$range" ]; then
-      disk_failed "$range" 'cannot give an id'
-      return
-    fi
+    need engine/boot
+    ids_next_range || return
   done
 }
 
@@ -43,17 +41,6 @@ ids_last_range() {
   done
   range=$ids_found
   [ -n "$range" ] || { why='the spool has no range of ids'; return 74; }
-}
-
-# ids_find_free - by halving, set ids_high to the first number in `range` that is not taken; to
-# ids_most if all are
-ids_find_free() {
-  # FLATQ_RANGE is the number of ids that are used of a range's thousand. 999: none is taken
-  ids_most=$((1000 + FLATQ_RANGE)) ids_high=999
-  for ids_step in 512 256 128 64 32 16 8 4 2 1; do
-    [ ! -e "$range/$((ids_high + ids_step))" ] || ids_high=$((ids_high + ids_step))
-  done
-  ids_high=$((ids_high + 1))
 }
 
 # checkpoint_due - called after the answer: run the checkpoint if this process has opened a new range
@@ -72,8 +59,7 @@ checkpoint_due() {
 # Returns 65 too short or too long, no dot, bad name or conf; 69 closed; 74, 77 disk; 75 full; never 66
 push_message() {
   push_dup='' push_made='' push_begun='' push_read='' push_dot_file='' push_need=1
-  queue_open "$1" make || return
-  queue_look || return
+  queue_open "$1" make && queue_conf || return
   case $queue_files in
   *"$q/closed "*) why="queue '$queue' is closed"; return 69 ;;
   esac
@@ -83,8 +69,7 @@ push_message() {
   fi
   clock_read
   ids_next || return
-  # Keep this queue's lock open, to recognize a new queue of the same name at the end
-  # (push_check_same)
+  # Keep this queue's lock open, to recognize a new queue of the same name at the end (push_folded)
   command exec 8<"$q/lock" || {
     need engine/proof
     queue_there || return
@@ -95,15 +80,7 @@ push_message() {
   push_code=$?
   exec 8>&-
   [ -z "$lock_held" ] || { need engine/lock; unlock_queue; }
-  if [ $push_code -ne 0 ] || [ -n "$push_dup" ]; then
-    push_abandon
-    [ -n "$push_dup" ] || return $push_code
-    id=$push_dup
-    # The push that stored the other message may have been killed before it synced
-    need engine/sync
-    sync_many "$q"
-    return
-  fi
+  [ $push_code -eq 0 ] && [ -z "$push_dup" ] || { need engine/withdraw; push_not; return; }
   epoch_time=$slip_born
   push_said=-
   [ "$push_delay" = 0 ] || push_said=delay-$push_delay
@@ -111,24 +88,17 @@ push_message() {
   wake "$q/wait"
 }
 
-# push_abandon - remove what a push without a slip has written: the body, and of `push -e` the file in
-# tmp/. Once the slip may exist (push_made), the body stays. CRASH: what is left has no slip, and the
-# first verb after a boot removes it
-push_abandon() {
-  [ -n "$push_made" ] ||
-    rm -f ${push_begun:+"$q/body/$slip_id"} ${push_dot_file:+"$q/tmp/$push_dot_file"}
-}
-
-# push_body LENGTH - write standard input to body/ID; set slip_size
+# push_body LENGTH - write standard input to body/ID, as base64 in one line; set slip_size
 push_body() {
-  [ -z "${push_dot:-}" ] || { nonce_read; owner_read; push_dot_file=$owner.$nonce; }
+  [ -z "${push_dot:-}" ] || { nonce_read; push_dot_file=$$-$now.$nonce; }
   # A signal may come as soon as the body is there
   [ -e "$q/body/$slip_id" ] || push_begun=1
+  push_at=none
   set -C
   # base64 leaves the shared file offset at the end of what it wrote: so its size needs no process
   { push_begun=1 push_read=1 && set +C && body_encode "$1" &&
     read -r push_pos push_encoded <"/proc/self/fdinfo/1" && printf '\n'; } \
-    >"$q/body/$slip_id" || { set +C; disk_failed "$q/body"; return; }
+    7<&0 >"$q/body/$slip_id" || { set +C; disk_failed "$q/body"; return; }
   # In a door, the bytes after the body (push_follows) prove that it was read to its end, so its
   # length is believed. But a killed dd may have copied whole 4096-byte pages only: then lengths 1
   # or 2 over a page have the same base64 length
@@ -137,43 +107,49 @@ push_body() {
     { [ $(($1 % 4096)) -gt 2 ] || [ "$1" -le 4096 ]; } &&
     [ "$push_encoded" = $((($1 + 2) / 3 * 4)) ]; then
     slip_size=$1
+  elif [ "$push_at" != none ] && [ "$push_encoded" = $(((push_at + 2) / 3 * 4)) ]; then
+    slip_size=$push_at
   else
-    body_size "$q/body/$slip_id" "$push_encoded" || return
-    slip_size=$size
+    body_size || return
   fi
   [ -n "$1${push_dot:-}${FLATQ_MOST_BYTES:-}" ] || { door_whole "$slip_size"; return; }
   need engine/input
   input_whole "$1"
 }
 
-# body_encode LENGTH - write base64 in one line, without a newline
+# body_encode LENGTH - write the message as base64 in one line, without a newline. If all of standard
+# input is the message, and a file, set push_at to how far base64 has moved its offset
 body_encode() {
-  if [ -z "$1${push_dot:-}${FLATQ_MOST_BYTES:-}" ]; then
-    base64 "$base64_wrap"
-  else
+  if [ -n "$1${push_dot:-}${FLATQ_MOST_BYTES:-}" ]; then
     need engine/input
     input_encode "$1"
+  elif [ -f /proc/self/fd/7 ]; then
+    read -r push_pos push_start </proc/self/fdinfo/7 && base64 "$base64_wrap" &&
+      read -r push_pos push_at </proc/self/fdinfo/7 && push_at=$((push_at - push_start))
+  else
+    base64 "$base64_wrap"
   fi
 }
 
-# body_size FILE ENCODED - set `size` to the bytes of a body whose base64 has ENCODED characters. The
-# padding is at the end. Use that only if it was read in full: `tail` may be killed
+# body_size - set slip_size by the padding at the end of the body. Use that only if it was read in
+# full: `tail` may be killed
 body_size() {
   body_end=
-  if [ "$2" -le 1400 ]; then
-    read -r body_end <"$1" && [ ${#body_end} -eq "$2" ]
+  if [ "$push_encoded" -le 1400 ]; then
+    read -r body_end <"$q/body/$slip_id" && [ ${#body_end} -eq "$push_encoded" ]
   else
-    body_end=$(exec tail -c 4 "$1" 9>&-) && [ ${#body_end} -eq 3 ]
-  fi && [ $(($2 % 4)) -eq 0 ] || {
-    [ -e "$1" ] || { need engine/withdraw; push_body_there || return; }
+    body_end=$(exec tail -c 4 "$q/body/$slip_id" 9>&-) && [ ${#body_end} -eq 3 ]
+  fi && [ $((push_encoded % 4)) -eq 0 ] || {
+    need engine/withdraw
+    push_body_there || return
     why="queue '$queue': message cannot be counted"
     return 74
   }
   # shellcheck disable=SC2017 # a multiple of four
-  size=$(($2 / 4 * 3))
+  slip_size=$((push_encoded / 4 * 3))
   case $body_end in
-  *==) size=$((size - 2)) ;;
-  *=) size=$((size - 1)) ;;
+  *==) slip_size=$((slip_size - 2)) ;;
+  *=) slip_size=$((slip_size - 1)) ;;
   esac
 }
 
@@ -181,19 +157,12 @@ body_size() {
 # the key is taken
 push_commit() {
   slip_key=-
-  queue_conf || return
   # Only an exact bound and a unique key need the lock
   if [ "$queue_bound" != 0 ] || [ -n "$push_key" ]; then
     need engine/bound
-    [ -z "$push_key" ] || { need engine/key; key_hash "$push_key"; } || return
     push_enter || return
     [ -z "$push_dup" ] || return 0
   fi
-  push_slip && push_check_open && push_sync && push_check_same
-}
-
-# push_slip - create the slip: from here on the message exists
-push_slip() {
   clock_epoch "$now"
   pad "$push_priority" 0000000000
   slip_priority=$padded slip_tries=0 slip_nonce=0 slip_lease=$push_lease slip_delay=$push_delay
@@ -210,12 +179,14 @@ push_slip() {
     push_slip_again || return
   done
   [ "$slip_key" = - ] || { need engine/key; key_confirm; }
+  push_check && push_sync
 }
 
-# push_check_open - if the queue was closed or dropped since our first look, withdraw the push, unless
-# the message has been taken already
-push_check_open() {
-  queue_look || { push_give_up $?; return; }
+# push_check - if the queue was closed or dropped since our first look, withdraw the push, unless the
+# message has been taken already. The body is only in the queue that it was written to: where it is
+# seen, that was not dropped
+push_check() {
+  queue_look || { push_code=$?; need engine/withdraw; push_undo $push_code; return; }
   case $queue_files in
   *"$q/closed "* | *"$q/dropping "*) ;;
   *) [ ! -e "$q/body/$slip_id" ] || return 0 ;;
@@ -240,27 +211,10 @@ push_sync() {
   push_unsynced
 }
 
-# push_check_same - if the queue that was opened was dropped, and the slip is in a new one of the same
-# name, withdraw the push
-push_check_same() {
-  # shellcheck disable=SC3013 # -ef is in every shell that is named in the README
-  [ "$q/lock" -ef "/proc/self/fd/8" ] || { need engine/proof; queue_there 8; } || push_give_up $?
-}
-
-# push_give_up CODE - withdraw a push that has its slip already and fails with CODE; return CODE, or
-# 74 (push_undo)
-push_give_up() {
-  need engine/withdraw
-  push_undo "$1"
-}
-
-# door_body_end - read what follows a body of stated length. A door has its own version
-[ -n "${FLATQ_DOOR:-}" ] || door_body_end() {
-  :
-}
-
-# door_whole SIZE - return 0 if the input ended as its sender intended. A door has its own version,
-# which checks
-[ -n "${FLATQ_DOOR:-}" ] || door_whole() {
-  :
-}
+# A door has its own versions of these:
+# door_whole SIZE - return 0 if the input ended as its sender intended
+# door_body_end - read what follows a body of stated length
+if [ -z "${FLATQ_DOOR:-}" ]; then
+  door_whole() { :; }
+  door_body_end() { :; }
+fi

@@ -463,3 +463,13 @@ slip_count() {
   kicks) slip_counts=$1-$2-$3-$(($4 + 1)) ;;
   esac
 }
+
+# slip_of PATH - set `slip` to the name that the slip at PATH, in any place, has in wal/
+slip_of() {
+  slip=${1##*/}
+  case $1 in
+  "$q"/buried/*) slip=${slip#*.} slip=${slip%.*} ;;
+  "$q"/out/batch.* | "$q"/claimed/*) ;;
+  "$q"/out/* | "$q"/done/*) slip=${slip%.*} slip=${slip%.*} ;;
+  esac
+}

@@ -46,16 +46,6 @@ slip_parse() {
   id=$unpadded
 }
 
-# slip_of PATH - set `slip` to the name that the slip at PATH, in any place, has in wal/
-slip_of() {
-  slip=${1##*/}
-  case $1 in
-  "$q"/buried/*) slip=${slip#*.} slip=${slip%.*} ;;
-  "$q"/out/batch.* | "$q"/claimed/*) ;;
-  "$q"/out/* | "$q"/done/*) slip=${slip%.*} slip=${slip%.*} ;;
-  esac
-}
-
 # rename_path FROM TO - rename FROM to TO; return 0 if the file is at TO now, 1 if it was not
 # renamed. The status of mv is not enough: an mv that was killed or failed after its rename has
 # renamed (R2). If mv says that there is no FROM, another process was faster. 74: neither is there,

@@ -63,14 +63,9 @@ queue_open() {
   q=$FLATQ_DIR/$name_disk
   # The lock is created last: if it exists, the places are synced
   [ -e "$q/lock" ] && return 0
-  if [ $# -ne 2 ] && [ ! -d "$q/wal" ]; then
+  if [ $# -ne 2 ]; then
     need engine/proof
-    if absent "$q/wal"; then
-      why="no queue '$1'"
-      return 66
-    fi
-    # RACE: another process may have created the queue since
-    [ -d "$q/wal" ] || return 74
+    expect_path "$q/wal" "no queue '$1'" || return
   fi
   need engine/boot
   queue_make
@@ -105,19 +100,13 @@ queue_look() {
   return 74
 }
 
-# queue_conf - set queue_bound and queue_most_tries; 0 means no limit
+# queue_conf - set queue_bound and queue_most_tries, 0 means no limit; and queue_files
 queue_conf() {
   queue_bound=0 queue_most_tries=0
   queue_look || return
   case $queue_files in
-  *"$q/conf "*) ;;
-  *) return 0 ;;
+  *"$q/conf "*) need engine/proof; conf_read ;;
   esac
-  read -r queue_bound queue_most_tries queue_rest <"$q/conf" ||
-    { need engine/proof; conf_read || return; }
-  is_number "${queue_bound:-x}" 999999999 && queue_bound=$number &&
-    is_number "${queue_most_tries:-x}" 999999999 && queue_most_tries=$number ||
-    { queue_bound=0 queue_most_tries=0 why="queue '$queue': conf is damaged"; return 65; }
 }
 
 # slip_format - set `slip` to the name that the slip_ variables give, without an owner
@@ -132,9 +121,9 @@ sync_paths() {
   [ "$spool_sync" = on ] || return 0
   # shellcheck disable=SC2086 # an option or none
   sync $sync_how "$@" && return 0
+  # shellcheck disable=SC2086
   # A signal to a worker's group ends its `sync`, and not the worker: once more. Never after an
   # error, which the kernel may report only once
-  # shellcheck disable=SC2086
   [ $? -gt 128 ] && sync $sync_how "$@" && return 0
   sync_failed
 }

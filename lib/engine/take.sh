@@ -3,28 +3,19 @@
 need engine/slip
 
 # queue_scan - set scan_name to the name that sorts first of all in $q, and scan_place to its place:
-# wal, fold, queue, unfold or head/RUN; empty: nothing is ready. Messages that nobody has taken move
-# one way only, wal, fold, queue, unfold, head (I2), and the places are listed in that order. So a
-# message that moves meanwhile may be seen twice, but never missed
+# wal, fold, queue, unfold or head/RUN; empty: nothing is ready. The places are listed in the order
+# in which messages move (I2): one that moves meanwhile may be seen twice, but never missed
 queue_scan() {
   scan_place='' scan_name=''
   scan_least wal "$q"/wal/*
   scan_least fold "$q"/fold/*
   # The first block that is not empty has the first flat file
   for scan_path in "$q"/queue/*; do
-    case ${scan_path##*/} in
-    *[!0-9.]*) continue ;;
-    ??????????.???????) ;;
-    *) continue ;;
-    esac
     scan_least queue "$scan_path"/*
     [ "$scan_count" = 0 ] || break
   done
   scan_least unfold "$q"/unfold/*
   for scan_path in "$q"/head/*; do
-    case ${scan_path##*/} in
-    *[!0-9a-f.]*) continue ;;
-    esac
     # A run whose name sorts after what was found has no earlier message
     [ -z "$scan_name" ] || [ "${scan_path##*/}" \< "$scan_name" ] || break
     scan_least "head/${scan_path##*/}" "$scan_path"/*
@@ -50,12 +41,11 @@ scan_least() {
 }
 
 # take_message OWNER LEASE QUEUE ... - hand out the first message of the first queue that has one:
-# rename its slip to out/, the rollback journal, with one more try, a new nonce, OWNER (0: none, so
-# only the lease ends it) and the deadline. LEASE is in seconds; empty: the message's own; `none`:
-# no deadline, so only the owner's death ends it. `now` must have been read. Sets q, queue, id, the
-# slip_ variables and `taken`, the name in out/. Returns 66 if it is proved that nothing is ready,
-# 69 if all are closed and no message is ready or delayed; what others hold does not count, although
-# it may come back
+# rename its slip to out/, with one more try, a new nonce, OWNER (0: none, so only the lease ends it)
+# and the deadline. LEASE is in seconds; empty: the message's own; `none`: no deadline, so only the
+# owner's death ends it. `now` must have been read. Sets q, queue, id, the slip_ variables and
+# `taken`, the name in out/. Returns 66 if it is proved that nothing is ready, 69 if all are closed
+# and no message is ready or delayed; what others hold does not count, although it may come back
 take_message() {
   take_owner=$1 take_lease=$2 take_looked=
   shift 2
@@ -117,40 +107,10 @@ take_wait() {
 take_found() {
   take_from=$q/$scan_place/$scan_name
   case $scan_place in
-  wal | head/*)
-    for take_try in 1 2; do
-      slip_parse "$scan_name" || {
-        need engine/lock
-        set_aside "$scan_place/$scan_name" || return
-        return 66
-      }
-      take_slip && return 0
-      # RACE: another process was faster
-      [ -e "$take_from" ] || { take_missed; return; }
-      # RACE: a drop has removed out/
-      need engine/lock
-      drop_wait
-      take_code=$?
-      [ $take_code -eq 1 ] || {
-        [ $take_code -eq 0 ] || [ $take_code -eq 69 ] || return $take_code
-        return 66
-      }
-    done
-    disk_failed "$q/out"
-    return ;;
+  wal | head/*) slip_parse "$scan_name" && take_slip && return 0 ;;
   esac
-  need engine/lock engine/fold
-  under_lock take_unfold || return
+  need engine/missed
   take_missed
-}
-
-# take_missed - return 66 if the scan is to be repeated, 74 if it found the same name before: the
-# name is listed, but nothing can be done with it
-take_missed() {
-  take_lost_before=$take_lost take_lost=$take_from
-  [ "$take_lost_before" = "$take_from" ] || return 66
-  why="queue '$queue': cannot look at ${take_from#"$q"/}"
-  return 74
 }
 
 # queue_put_back_due - called first by every take: put back messages that are due and, once a
@@ -197,8 +157,8 @@ taken_format() {
 }
 
 # take_slip - rename exactly the name that was found to out/; set `taken`. Return 0 if that name is
-# there now: it has our process or a random nonce in it, so it can only be ours. If it is not there,
-# the caller looks again, so the text of mv's error, which costs a fork, is not needed
+# there now: it has our process or a random nonce in it, so it can only be ours. If not, the caller
+# looks again, and needs no text of mv's error, which costs a fork
 take_slip() {
   taken_format "$take_owner" "$take_lease"
   [ -z "$lock_held" ] || { rename_path "$q/$scan_place/$scan_name" "$q/out/$taken"; return; }
@@ -208,9 +168,10 @@ take_slip() {
 # body_open - open the body of what was taken, on 7. Return 66 if it is no longer ours, 74 if it
 # cannot be read
 body_open() {
-  # RACE: once our lease has ended, the message may be folded, and its body be written anew just
-  # now. If the slip is still there, what is open is whole
+  # RACE: once our lease has ended, the body may just be written anew, by an unfold. If the slip is
+  # still there, what is open is whole
   command exec 7<"$q/body/$slip_id" && [ -e "$q/out/$taken" ] && return 0
+  need engine/missed
   taken_ours || return
   body_cut=1
   why="queue '$queue': message $id cannot be read"
@@ -222,6 +183,7 @@ body_open() {
 body_print() {
   body_open && door_reply "$slip_size" || return
   base64 -d <&7 9>&- && body_whole && return 0
+  need engine/missed
   taken_ours || return
   body_cut=1
   why="queue '$queue': message $id could not be written out in full"
@@ -236,27 +198,17 @@ body_whole() {
     [ "$body_read" = $(((slip_size + 2) / 3 * 4 + 1)) ]
 }
 
-# taken_ours - return 66 if it is proved that what was taken is no longer ours, 74 if that is
-# unknown
-taken_ours() {
-  need engine/proof
-  expect_path "$q/out/$taken" "queue '$queue': message $id is no longer yours"
-}
-
 # A door has its own versions of these:
 # door_reply SIZE - called before SIZE bytes are written out
 # door_delivered - return 0 if the client can have received the answer
-# door_waits SECONDS - called before a read that may take that long, and with 0 after it
 if [ -z "${FLATQ_DOOR:-}" ]; then
   door_reply() { :; }
   door_delivered() { :; }
-  door_waits() { :; }
 fi
 
 # taken_settle - settle the message that was handed out as `taken`. Without a deadline, by a marker
-# of the same name in done/, which the shell itself creates: a process that puts back sees the owner
-# dead first, and looks for the marker then. With a deadline, the lease may have ended. Then the
-# rename fails; a marker would not, and the sweep would delete a body that another consumer now owns
+# of the same name in done/, which the shell itself creates. With a deadline, the lease may have
+# ended: then a rename fails, while a marker would delete a body that another consumer owns by now
 taken_settle() {
   # An empty basename would make mv rename the whole directory
   [ -n "$taken" ] || { why="queue '$queue': nothing is taken"; return 66; }
@@ -264,12 +216,8 @@ taken_settle() {
   *.000000000000) file_mark "$q/done/$taken" ;;
   *) false ;;
   # If the disk has no room for another name, rename: that needs none
-  esac || rename_path "$q/out/$taken" "$q/done/$taken" || {
-    [ $? -eq 1 ] || return 74
-    [ ! -e "$q/out/$taken" ] || { disk_failed "$q/done"; return; }
-    why="queue '$queue': message $id is no longer yours"
-    return 66
-  }
+  esac || rename_path "$q/out/$taken" "$q/done/$taken" ||
+    { settle_code=$?; need engine/missed; settle_missed; return; }
   wake "$q/room"
   # Remove a large body now, rather than leaving it to the sweep
   [ "$slip_size" -lt "$large_body" ] || { rm -f "$q/out/$taken" && rm -f "$q/body/$slip_id" || :; }

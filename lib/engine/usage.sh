@@ -1,5 +1,4 @@
-# engine/usage.sh - how a verb ends that was not called as its header says: the usage line, the
-# help, closed standard streams
+# engine/usage.sh - how a verb ends early: the usage line, the help, closed standard streams, a signal
 
 # usage_exit [TEXT] - exit with the usage line. `make install` makes a command of flatq alone
 usage_exit() {
@@ -38,4 +37,17 @@ help_say() {
   # A door has not opened its log yet
   printf '%s: the help could not be printed\n' "$FLATQ_VERB" >&"${shell_quiet:-2}"
   exit 74
+}
+
+# end_by SIGNAL - die of SIGNAL, as its sender expects. Process 1, as in a container, survives its
+# own signals, and exits instead
+end_by() {
+  trap - "$1"
+  kill -s "$1" "$$"
+  case $1 in
+  HUP) exit 129 ;;
+  INT) exit 130 ;;
+  QUIT) exit 131 ;;
+  *) exit 143 ;;
+  esac
 }

@@ -17,9 +17,8 @@ wait_begin() {
   wait_kind=$1
   shift
   nonce_read
-  owner_read
-  wait_name=$owner.$nonce wait_fifo=$FLATQ_DIR/.wait/$owner.$nonce wait_woken=
-  wait_sleeper=
+  owner=$$-$now
+  wait_name=$owner.$nonce wait_fifo=$FLATQ_DIR/.wait/$owner.$nonce wait_woken='' wait_sleeper=
   # If the system can do that, let the sleeper die with us, even if we are killed; a door tests for
   # it once
   if [ -z "${wait_asked:-}" ]; then

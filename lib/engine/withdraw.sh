@@ -3,6 +3,23 @@
 
 need engine/slip engine/settle engine/proof engine/sync
 
+# push_not - the end of push_message without a slip of its own: push_code says why, or push_dup is set
+push_not() {
+  push_abandon
+  [ -n "$push_dup" ] || return "$push_code"
+  id=$push_dup
+  # The push that stored the other message may have been killed before it synced
+  sync_many "$q"
+}
+
+# push_abandon - remove what a push without a slip has written: the body, and of `push -e` the file in
+# tmp/. Once the slip may exist (push_made), the body stays. CRASH: what is left has no slip, and the
+# first verb after a boot removes it
+push_abandon() {
+  [ -n "$push_made" ] ||
+    rm -f ${push_begun:+"$q/body/$slip_id"} ${push_dot_file:+"$q/tmp/$push_dot_file"}
+}
+
 # push_slip_again - called when the slip could not be created: return 0 to try again
 push_slip_again() {
   # RACE: a drop that tests whether the queue is empty has removed wal/ for now: wait for its end,
@@ -10,7 +27,7 @@ push_slip_again() {
   need engine/lock
   drop_wait
   push_code=$?
-  [ $push_code -eq 1 ] || return $push_code
+  [ $push_code -eq 1 ] || return "$push_code"
   # RACE: another verb removes an empty directory of delayed/ when it is due. It, or wal/, may be
   # there again when we look: so try twice
   if [ -n "$push_again" ] && { [ "$push_delay" = 0 ] || [ -d "$push_place" ]; }; then
@@ -107,8 +124,7 @@ push_closed() {
   if [ $push_code -eq 69 ]; then
     push_folded && return 0
     push_code=$?
-    # RACE: it may have been folded, and be unfolded again by now. push_check_same sees whether it
-    # is the same queue
+    # RACE: it may have been folded, and be unfolded again by now
     [ $push_code -eq 69 ] || ! push_body_there || return 0
     [ $push_code -eq 69 ] || why="queue '$queue': cannot find out whether it was dropped"
   fi

@@ -45,7 +45,7 @@ work_begin() {
   take_stop='' work_abort='' job_pid='' work_done=0 work_failed=0 work_buried=0 work_exit=0 work_tty=
   [ ! -t 5 ] || work_tty=1
   clock_read
-  owner_read
+  owner=$$-$now
   work_owner=$owner
   work_traps
   # A worker whose standard error is a pipe that nobody reads goes on
@@ -129,6 +129,7 @@ work_end() {
   if [ -n "$work_abort" ]; then
     # A shell that dies of a signal may not run its EXIT trap
     [ -z "$work_pid_file" ] || pid_file_remove
+    need engine/usage
     end_by "$work_abort"
   fi
   exit "$work_exit"

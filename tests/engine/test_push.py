@@ -397,13 +397,3 @@ def test_sync_is_on_or_off(flatq, value):
         refused(done, 64, "push", text=b"FLATQ_SYNC")
     else:
         assert re.fullmatch(rb"\d+\n", done.out) and done.status == 0
-
-
-@pytest.mark.shells
-def test_a_drop_between_the_sync_and_the_answer(shell, flatq, stub):
-    """The line says what the code says: the queue is gone, and the message with it."""
-    stub("sync", f'"$REAL" "$@"\ncase $* in */body/*/q/wal) "{flatq.shell}" "{LIB}/drop" -f q ;; esac')
-    flatq.syncs()
-    flatq("create", "q", check=0)
-    done = flatq("push", "q", input=b"x")
-    assert done == (69, b"", b"push: queue 'q' is gone\n"), done

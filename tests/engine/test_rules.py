@@ -1466,7 +1466,7 @@ def test_an_unsynced_message_that_is_taken(shell, flatq):
 
 def test_a_message_that_is_taken_from_a_new_queue_of_the_same_name(flatq):
     """The queue is dropped, and created again, when the push has opened its lock, and is about to
-    write the body."""
+    write the body: then it is a push to the new queue."""
     flatq("create", "q", check=0)
     made = []
 
@@ -1477,7 +1477,8 @@ def test_a_message_that_is_taken_from_a_new_queue_of_the_same_name(flatq):
     done = gate.run(flatq.command("push", "q"), flatq.spool, env=flatq.environment(
         beside(flatq, RESERVES)), stdin=b"x", each=each)
     assert made
-    unsure(flatq, subprocess.CompletedProcess("push", done.status, done.stdout, done.stderr))
+    assert (done.status, done.stdout) == (0, b"1\n"), done
+    assert flatq("list", "q", check=0).out.split()[1] == b"reserved"
 
 
 @pytest.mark.shells

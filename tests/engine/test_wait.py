@@ -170,7 +170,7 @@ def test_a_wake_between_the_look_and_the_sleep(shell, flatq, spool, endless):
     """A wake is a byte in the waiter's FIFO. It is lost if it comes before the waiter opens the FIFO, so the waiter also looks for the mark that
     comes with it."""
     script = """lib=$1 FLATQ_VERB=pop; . "$lib/engine/common.sh"; shell_reset; need engine/slip engine/spool engine/take engine/wait
-        spool_open; clock_read; owner_read; wait_begin wait default
+        spool_open; clock_read; wait_begin wait default
         wake "$q/wait"; [ -e "$wait_fifo.woken" ] || exit 2
         wait_turn none; [ "$wait_woken" ] || exit 3
         wait_turn none; [ ! -e "$wait_fifo.woken" ] || exit 4

@@ -30,7 +30,7 @@ stalk_open() {
   : "${FLATQ_MOST_BYTES:=65535}"
   trap 'exit 75' HUP INT TERM
   spool_open || die $? "$why"
-  owner_read
+  owner=$$-$now
   tally_begin || die $? "$why"
   trap stalk_close EXIT
   # This connection may be silent for ever, and what it reads is no single line

@@ -117,7 +117,7 @@ MUTANTS: dict[str, Mutant] = {
     )),
     'a key is entered after the slip': Mutant(crash('push -k'), (
         ('push_enter(): key_enter', ':'),
-        ('push_slip(): key_confirm', 'key_enter && key_confirm'),
+        ('push_commit(): key_confirm', 'key_enter && key_confirm'),
     )),
     'a key that a power cut has lost is not made again': Mutant(power_cut('push -k'), (
         ('check_keys_compare(): for (key in first)', 'for (key in none)'),
@@ -252,12 +252,11 @@ MUTANTS: dict[str, Mutant] = {
     )),
     'a conf that cannot be read says nothing': Mutant(
         reads('release, too many tries', ': look q/conf'), (
-        ('queue_conf(): need engine/proof; conf_read || return;',
-        'queue_bound=0 queue_most_tries=0;'),
+        ('queue_conf(): need engine/proof; conf_read', ':'),
     )),
     "a body's end that was read in part is believed": Mutant(reads('push', ': look q/body/'), (
-        ('body_size(): read -r body_end <"$1" && [ ${#body_end} -eq "$2" ]',
-        'read -r body_end <"$1" || :'),
+        ('body_size(): read -r body_end <"$q/body/$slip_id" && [ ${#body_end} -eq "$push_encoded" ]',
+        'read -r body_end <"$q/body/$slip_id" || :'),
     )),
     "a key that cannot be read is nobody's": Mutant(reads('push -k again', ': look q/keys/'), (
         ('key_look(): cannot read a key" return 74', 'cannot read a key"\n  return 66'),
