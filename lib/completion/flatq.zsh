@@ -6,4 +6,8 @@ for line in "${(@f)$(flatq --complete "${(@Q)words[2,CURRENT-1]}" "${(Q)PREFIX}"
   [[ -z $line ]] || { found+=("${line%%$'\t'*}"); shown+=("${line/$'\t'/  -- }") }
 done
 # A word that ends with a colon goes on
-if [[ ${#found} -eq 1 && $found[1] == *: ]]; then compadd -S '' -a found; else compadd -l -d shown -a found; fi
+if [[ ${#found} -eq 1 && $found[1] == *: ]]; then
+  compadd -S '' -a found
+else
+  compadd -l -d shown -a found
+fi

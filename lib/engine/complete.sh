@@ -4,7 +4,7 @@
 # Verbs and options come from the headers, as those of -h and of the man page do. Nothing is
 # created, not even a spool.
 
-need engine/queues
+need engine/queues engine/usage
 
 # complete_words WORD ... - print each word that the last WORD can become, with a tab and what it
 # means. The other WORDs stand between `flatq` and it
@@ -26,18 +26,18 @@ complete_words() {
   [ "$complete_verb" = help ] || return 0
   complete_header flatq
   for complete_verb in $flatq_verbs; do
-    { read -r complete_text && read -r complete_text; } <"$lib/$complete_verb"
-    complete_say "$complete_verb" "${complete_text#*' - '}"
+    title_read <"$lib/$complete_verb"
+    complete_say "$complete_verb" "${title#*' - '}"
   done
   complete_say help 'print the help of a verb'
 }
 
 # complete_header VERB - if complete_is begins with `-`, print the options in the header. Set
-# complete_takes to what the option complete_before takes, and complete_usage to the second line
+# complete_takes to what the option complete_before takes, and `title`
 complete_header() {
   complete_takes=
   {
-    read -r complete_line && read -r complete_usage
+    title_read
     while read -r complete_line; do
       case $complete_line in
       '#   -'*) complete_line=${complete_line#'#   '} ;;
@@ -63,7 +63,7 @@ complete_after() {
   case $complete_is in
   -*) return 0 ;;
   esac
-  complete_line=${complete_usage#"# $complete_verb "}
+  complete_line=${title#"$complete_verb "}
   complete_line=${complete_line%% *}
   case $complete_takes in
   '') ;;
@@ -71,7 +71,7 @@ complete_after() {
   STATE) complete_line='ready|delayed|buried|reserved' complete_before='' ;;
   *) return 0 ;;
   esac
-  case $complete_line:$complete_usage in
+  case $complete_line:$title in
   # Words of mqueue and pressure, whose queues are elsewhere; or a state
   [a-z]*\|*)
     IFS=\|

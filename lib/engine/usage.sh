@@ -14,6 +14,13 @@ shell_closed() {
   die 74 "descriptor $1, of standard input or output, is closed"
 }
 
+# title_read - read the first lines of a script, up to an empty line of comment; set `title` to what
+# they say: VERB ARGUMENTS - what it does
+title_read() {
+  read -r title && read -r title && title=${title#'# '} || return
+  while read -r title_more && [ "$title_more" != '#' ]; do title="$title ${title_more#'#   '}"; done
+}
+
 # help - print the verb's own header, from its second line to the last line of comment
 help() {
   {

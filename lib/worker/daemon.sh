@@ -41,8 +41,8 @@ daemon_ready() {
   exec 7>&-
 }
 
-# pid_file_take - write our PID to $work_pid_file; return 75 if it names a running worker, 74 if that
-# is unknown
+# pid_file_take - write our PID to $work_pid_file; return 75 if it names a running worker, 74 if
+# that is unknown
 pid_file_take() {
   case $work_pid_file in
   -*) work_pid_file=./$work_pid_file ;;
@@ -77,8 +77,8 @@ pid_file_take() {
   return 74
 }
 
-# pid_file_read - set pid_there to the first line of the pid file; empty: there is none. Return 74 if
-# it cannot be read
+# pid_file_read - set pid_there to the first line of the pid file; empty: there is none. Return 74
+# if it cannot be read
 pid_file_read() {
   pid_there=
   there "$work_pid_file"
@@ -88,8 +88,8 @@ pid_file_read() {
   esac
 }
 
-# pid_file_lives PID - return 0 if it is a worker with this pid file, 1 if not, 74 if unknown. The PID
-# in a killed worker's file may be another's
+# pid_file_lives PID - return 0 if it is a worker with this pid file, 1 if not, 74 if unknown. The
+# PID in a killed worker's file may be another's
 pid_file_lives() {
   is_number "$1" 9999999999 && [ "$number" -ne $$ ] || return 1
   pid_lives=$number

@@ -16,7 +16,8 @@
 #   the job is killed       the helper says so on 4, within a second
 #   the worker is stopped   the lease is renewed as long as the command runs
 #
-# Only the worker settles the message. It finds the name that the helper gave to the slip by job_find.
+# Only the worker settles the message. It finds the name that the helper gave to the slip by
+# job_find.
 
 need engine/clock engine/process engine/settle
 
@@ -32,7 +33,8 @@ helper_pipes() {
 }
 
 # helper_begin - see that a helper lives before a job begins; after 50 jobs, another one. RACE: one
-# that was stopped reads nothing; to write to 3 blocks once that is full, though the helper be killed
+# that was stopped reads nothing; to write to 3 blocks once that is full, though the helper be
+# killed
 helper_begin() {
   helper_jobs=$((helper_jobs + 1))
   if [ $((helper_jobs % 50)) -eq 0 ] && ! owner_dead "$helper_named"; then
@@ -74,8 +76,8 @@ helper_run() {
   job_places job_litter
 }
 
-# helper_watch - watch the job until it is over. Times have a 1 in front, since a shell takes a number
-# with a zero there for octal
+# helper_watch - watch the job until it is over. Times have a 1 in front, since a shell takes a
+# number with a zero there for octal
 helper_watch() {
   helper_signal=TERM helper_end=1$job_end helper_renew=0
   while ! owner_dead "$job_pid-$job_since"; do

@@ -1,11 +1,11 @@
 # worker/job.sh - run the command for one message
 #
-# Order: 1 renew the lease if the command might begin late; 2 decode the body into a file, compare its
-#        size with the slip, and open it; 3 start the job, a shell in a session of its own, and unlink
-#        the file; 4 the job names itself to the helper (worker/helper.sh); 5 it runs the command; 6
-#        it tells the worker the exit code.
-# Crash: before 4, the command does not begin; the helper, or the next worker, removes the file. From
-#        4 on, the helper kills the job with all that it has started.
+# Order: 1 renew the lease if the command might begin late; 2 decode the body into a file, compare
+#        its size with the slip, and open it; 3 start the job, a shell in a session of its own, and
+#        unlink the file; 4 the job names itself to the helper (worker/helper.sh); 5 it runs the
+#        command; 6 it tells the worker the exit code.
+# Crash: before 4, the command does not begin; the helper, or the next worker, removes the file.
+#        From 4 on, the helper kills the job with all that it has started.
 
 need engine/clock engine/process engine/settle worker/helper
 
@@ -48,8 +48,8 @@ job_run() {
   job_judge
 }
 
-# job_start PID LINE COMMAND ... - start the job of the worker PID, with its LINE for the helper; set
-# job_pid. It outlives signals to the command's process group, which it leads
+# job_start PID LINE COMMAND ... - start the job of the worker PID, with its LINE for the helper;
+# set job_pid. It outlives signals to the command's process group, which it leads
 job_start() {
   # shellcheck disable=SC2016 # the job's own variables
   {

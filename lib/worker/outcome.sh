@@ -18,8 +18,8 @@ work_settle() {
   work_say 'its lease ended, it was given to others'
 }
 
-# work_outcome COMMAND ... - delete, give back or bury the message by job_reason and job_code. Return
-# 66 if it is no longer ours
+# work_outcome COMMAND ... - delete, give back or bury the message by job_reason and job_code.
+# Return 66 if it is no longer ours
 work_outcome() {
   case $job_reason in
   '') message_delete && work_count 'done' ;;

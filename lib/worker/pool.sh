@@ -1,10 +1,10 @@
 # worker/pool.sh - several workers under one parent
 #
 # Each worker is a process of its own, in a session of its own: `work --child`. The parent passes
-# signals on: USR1 to finish, HUP to give back. Whether the parent lives, a worker sees while it waits
-# (door_turn), and its helper while a command runs. The workers hold the writing end of a pipe: its
-# end tells the parent that all have ended. On a terminal they report there what they have done, since
-# only the parent writes the line that counts.
+# signals on: USR1 to finish, HUP to give back. Whether the parent lives, a worker sees while it
+# waits (door_turn), and its helper while a command runs. The workers hold the writing end of a
+# pipe: its end tells the parent that all have ended. On a terminal they report there what they have
+# done, since only the parent writes the line that counts.
 
 need engine/process worker/run worker/outcome
 

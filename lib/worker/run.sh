@@ -4,8 +4,8 @@
 # Descriptors: 0 under a parent the pipe to it (worker/pool.sh); 3 and 4 the FIFOs to the helper and
 # from it; 5 standard error; 6 the message, for the command.
 #
-# State: take_stop is set if no further message is to be taken; work_abort is the signal on which the
-# command is ended and its message given back; job_pid is the command that runs.
+# State: take_stop is set if no further message is to be taken; work_abort is the signal on which
+# the command is ended and its message given back; job_pid is the command that runs.
 
 need engine/clock engine/process engine/take engine/wait engine/settle \
   worker/helper worker/job worker/outcome
@@ -38,11 +38,12 @@ work_alone() {
   work_end
 }
 
-# work_begin PIPE TOLD - name this process; set its traps, which call the function TOLD; open a pipe by
-# the function PIPE; write the pid file, and report that we can begin
+# work_begin PIPE TOLD - name this process; set its traps, which call the function TOLD; open a pipe
+# by the function PIPE; write the pid file, and report that we can begin
 work_begin() {
   work_told=$2
-  take_stop='' work_abort='' job_pid='' work_done=0 work_failed=0 work_buried=0 work_exit=0 work_tty=
+  take_stop='' work_abort='' job_pid='' work_tty=
+  work_done=0 work_failed=0 work_buried=0 work_exit=0
   [ ! -t 5 ] || work_tty=1
   clock_read
   owner=$$-$now

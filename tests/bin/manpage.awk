@@ -15,7 +15,7 @@ function heading(s) { printf ".SH %s\n", s }
 # fill() - end a block that is shown line by line
 function fill() { if (lines) print ".fi"; lines = 0 }
 
-# split_head(s) - take the header's first line apart: VERB ARGUMENTS - what it does
+# split_head(s) - take the header's title apart: VERB ARGUMENTS - what it does
 function split_head(s) {
   usage = s
   sub(/ - .*/, "", usage)
@@ -32,7 +32,8 @@ FNR == 1 {
   name = FILENAME
   sub(/.*\//, "", name)
   files++
-  header = 1
+  header = titled = 1
+  title = ""
   option = 0
   section = parts = ""
   next
@@ -42,8 +43,11 @@ FNR == 1 {
 !/^#/ { header = 0; next }
 /^# shellcheck/ { next }
 
-FNR == 2 {
-  split_head(substr($0, 3))
+# The title may have several lines
+titled && $0 != "#" { sub(/^# */, ""); title = title (title == "" ? "" : " ") $0; next }
+titled {
+  titled = 0
+  split_head(title)
   if (files == 1) {
     printf ".TH FLATQ 1 \"\" \"flatq %s\"\n", version
     heading("NAME")

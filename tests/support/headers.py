@@ -13,7 +13,7 @@ LIB = Path(__file__).resolve().parents[2] / "lib"
 
 @dataclass
 class Header:
-    """`verb`, its `arguments` and what it does (`text`) from line 2; options as (name, value, text); sections by name."""
+    """`verb`, its `arguments` and what it does (`text`) from the first lines; options as (name, value, text); sections by name."""
 
     verb: str
     arguments: str
@@ -23,14 +23,16 @@ class Header:
 
 
 def header(path):
-    """The header of one executable; ValueError where its line 2 is not `# VERB ARGUMENTS - text`."""
+    """The header of one executable; ValueError where its title is not `# VERB ARGUMENTS - text`."""
     lines = path.read_text().split("\n")
-    first = re.fullmatch(r"# (\S+) ?(.*?) - (.+)", lines[1])
+    end = lines.index("#") if "#" in lines else 2
+    title = " ".join(line.lstrip("# ") for line in lines[1:end])
+    first = re.fullmatch(r"(\S+) ?(.*?) - (.+)", title)
     if not lines[0].startswith("#!/bin/sh") or not first:
-        raise ValueError(f"{path}: not the form `# VERB ARGUMENTS - text`: {lines[1]}")
+        raise ValueError(f"{path}: not the form `# VERB ARGUMENTS - text`: {title}")
     found = Header(*first.groups())
     section = None
-    for line in lines[2:]:
+    for line in lines[end:]:
         if not line.startswith("#"):
             break
         option = re.fullmatch(r"# +(--?[A-Za-z0-9][a-z-]*)(?: ([A-Z]\S*))?  +(.+)", line)

@@ -129,7 +129,8 @@ def test_help_is_the_header(flatq, verb):
     header = headers.header(LIB / verb)
     for words in ([verb, "-h"], ["flatq", verb, "-h"]):
         help_text = flatq(*words, check=0).out.decode()
-        assert help_text.startswith(f"{verb} {header.arguments}".rstrip() + f" - {header.text}\n")
+        title = " ".join(help_text.partition("\n\n")[0].split())
+        assert title == f"{verb} {header.arguments}".rstrip() + f" - {header.text}"
         assert all(f"{option} {value}".rstrip() in help_text for option, value, _ in header.options)
         assert header.sections["Exit"].split(";")[0] in help_text
 
