@@ -67,23 +67,16 @@ def test_session(tmp_path, spool, page, least):
 
 def coming():
     """What COMING-FROM.md tells its reader to type: {section: [(code, whether it is in a console block)]}, in the order of the page."""
-    found, section, inside, ours = {}, "", False, False
+    found, section, inside = {}, "", False
     for line in (ROOT / COMING).read_text().splitlines():
-        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
         if line.startswith("```"):
             inside = not inside
         elif line.startswith("## "):
             section = line[3:]
         elif inside:
             found.setdefault(section, []).extend((command, True) for command in commands(line))
-        elif cells and cells[1:2] == ["flatq"]:
-            ours = True
-        elif not cells:
-            ours = False
-        elif ours and cells[1] != "---":
-            spans = re.findall(r"`([^`]+)`", cells[1])
-            assert spans and ", ".join(f"`{span}`" for span in spans) == cells[1], line
-            found.setdefault(section, []).extend((span.replace("\\|", "|"), False) for span in spans)
+        elif "→" in line:
+            found.setdefault(section, []).append((re.fullmatch(r"  → `([^`]+)`", line)[1], False))
     return found
 
 
@@ -173,9 +166,10 @@ def test_the_readme_is_for_a_first_visit():
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.parent.name != "lessons"], ids=lambda path: str(path.relative_to(ROOT)))
 def test_lines_of_prose_fit_into_a_diff(page):
-    """At most 100 columns; in other pages than those of lib/ and the README, but for tables and code."""
+    """At most 100 columns; in other pages than those of lib/ and the README, but for tables and
+    code."""
     prose = page.read_text()
-    if page.parent not in (LIB, ROOT):
+    if page.parent != ROOT and LIB not in page.parents:
         prose = re.sub(r"^```.*?^```$|^\|[^\n]*", "", prose, flags=re.M | re.S)
     assert not [line for line in prose.splitlines() if len(line) > 100]
 
