@@ -56,6 +56,22 @@ input_ended() {
   return 74
 }
 
+# blanks_off TEXT MOST - set blanks_left to TEXT without the blanks and tabs around it; return 1 if
+# they are more than MOST. One by one: the time of one pattern for all grows by the square of their
+# number
+blanks_off() {
+  blanks_left=$1 blanks_count=0
+  while [ $blanks_count -le "$2" ]; do
+    case $blanks_left in
+    [\ \	]*) blanks_left=${blanks_left#?} ;;
+    *[\ \	]) blanks_left=${blanks_left%?} ;;
+    *) return 0 ;;
+    esac
+    blanks_count=$((blanks_count + 1))
+  done
+  return 1
+}
+
 # input_most - print standard input, up to one byte more than is allowed
 input_most() {
   head -c "$((FLATQ_MOST_BYTES + 1))"

@@ -74,24 +74,14 @@ reply_cut() {
   exit 74
 }
 
-# code_text TEXT - add TEXT, digits and blanks, in base64 to `coded`: each character by itself
+# code_text TEXT - add TEXT, digits and blanks, in base64 to `coded`: each character by itself, whose
+# base64 follows it in code_after
 code_text() {
   code_rest=$1
   while [ -n "$code_rest" ]; do
-    case $code_rest in
-    ' '*) code_piece=IA ;;
-    0*) code_piece=MA ;;
-    1*) code_piece=MQ ;;
-    2*) code_piece=Mg ;;
-    3*) code_piece=Mw ;;
-    4*) code_piece=NA ;;
-    5*) code_piece=NQ ;;
-    6*) code_piece=Ng ;;
-    7*) code_piece=Nw ;;
-    8*) code_piece=OA ;;
-    9*) code_piece=OQ ;;
-    esac
-    coded="$coded$code_piece==
+    code_after=' IA0MA1MQ2Mg3Mw4NA5NQ6Ng7Nw8OA9OQ'
+    code_after=${code_after#*"${code_rest%"${code_rest#?}"}"}
+    coded="$coded${code_after%"${code_after#??}"}==
 " code_rest=${code_rest#?}
   done
 }

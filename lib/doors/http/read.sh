@@ -93,17 +93,8 @@ request_count() {
 # request_field - split the header field in request_line into head_name and head_value, and take it
 request_field() {
   field_split
-  # Blank by blank: the time of one pattern for all grows by the square of their number
-  request_blanks=0
-  while :; do
-    case $head_value in
-    [\ \	]*) head_value=${head_value#?} ;;
-    *[\ \	]) head_value=${head_value%?} ;;
-    *) break ;;
-    esac
-    request_blanks=$((request_blanks + 1))
-    [ $request_blanks -le 64 ] || bad 431 'too many blanks around a header field'
-  done
+  blanks_off "$head_value" 64 || bad 431 'too many blanks around a header field'
+  head_value=$blanks_left
   case $head_name in
   [Hh][Oo][Ss][Tt])
     [ -z "$host" ] || bad 400 'two Host fields'

@@ -144,7 +144,7 @@ request_log() {
 }
 
 # key_given - return 0 if the request has the key of API_KEY, as api-key or as the password of Basic
-# authentication; 1 if not; 74 if the password was not decoded
+# authentication; else answer, and return 1
 key_given() {
   [ -n "${API_KEY:-}" ] || return 0
   case $api_key$authorization in
@@ -154,8 +154,11 @@ key_given() {
 ${authorization#* }
 EOF
     )
-    [ $? -le 1 ] || { why='base64 is missing, or was killed'; return 74; }
+    [ $? -le 1 ] || { why='base64 is missing, or was killed'; say_failed 74; return 1; }
     api_key=x${api_key#*:} ;;
   esac
-  [ "$api_key" = "x$API_KEY" ]
+  [ "$api_key" != "x$API_KEY" ] || return 0
+  header WWW-Authenticate 'Basic realm="flatq", charset="UTF-8"'
+  say 401 'send the api-key header'
+  return 1
 }

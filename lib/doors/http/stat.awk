@@ -25,6 +25,7 @@ html { sub(/%host/, host); print; next }
 !logs && $1 == "row" {
   row_of[$2] = ++rows
   row[rows, 2] = $2; row[rows, 3] = $3
+  for (at = 4; at <= 7; at++) row[rows, at] = 0
   for (at = 8; at <= 10; at++) row[rows, at] = $(at - 4)
   next
 }
@@ -50,6 +51,7 @@ $1 >= now - 60 && $2 ~ /^(push|pop|delete|settle)$/ {
 
 END {
   if (!logs) exit 1
+  rates()
   if (form == "json") json()
   if (form == "metrics") metrics()
 }
@@ -60,35 +62,38 @@ function url(name) {
   gsub(/\+/, "%2B", name)
   return name
 }
-function json(at, name) {
+# How many were pushed, and deleted or popped, in the last minute
+function rates(at) {
+  for (at = 1; at <= rows; at++) {
+    row[at, 11] = pushed[row[at, 2]] + 0
+    row[at, 12] = gone[row[at, 2]] + 0
+  }
+}
+function json(at, i, key) {
+  split("3 closed 4 ready 5 delayed 6 in_flight 7 buried 8 oldest_seconds 9 bound 10 most_tries" \
+    " 11 pushed_last_minute 12 done_last_minute", key, " ")
   printf "{\"time\":%d,\"queues\":[", now
   for (at = 1; at <= rows; at++) {
-    name = row[at, 2]
-    printf "%s\n{\"queue\":\"%s\",\"group\":\"%s\",", (at > 1 ? "," : ""), name, url(name)
-    printf "\"ready\":%d,\"delayed\":%d,\"in_flight\":%d,", row[at, 4], row[at, 5], row[at, 6]
-    printf "\"buried\":%d,\"oldest_seconds\":%d,\"bound\":%s,", row[at, 7], row[at, 8], row[at, 9]
-    printf "\"most_tries\":%s,\"closed\":%s,", row[at, 10], row[at, 3]
-    printf "\"pushed_last_minute\":%d,\"done_last_minute\":%d}", pushed[name], gone[name]
+    printf "%s\n{\"queue\":\"%s\",", (at > 1 ? "," : ""), row[at, 2]
+    printf "\"group\":\"%s\"", url(row[at, 2])
+    for (i = 1; i in key; i += 2) printf ",\"%s\":%s", key[i + 1], row[at, key[i]]
+    printf "}"
   }
   printf "\n]}"
 }
-function metric(name, help) {
-  printf "# HELP flatq_%s %s\n# TYPE flatq_%s gauge\n", name, help, name
-}
-function sample(name, at, number, label) {
-  printf "flatq_%s{queue=\"%s\"%s} %d\n", name, row[at, 2], label, number
-}
-function metrics(at, of, state) {
-  split("- - - ready delayed in_flight buried", state, " ")
-  metric("messages", "Messages of a queue that are in this state.")
+function gauge(name, of, help, label,  at) {
+  if (help) printf "# HELP flatq_%s %s\n# TYPE flatq_%s gauge\n", name, help, name
   for (at = 1; at <= rows; at++)
-    for (of = 4; of <= 7; of++) sample("messages", at, row[at, of], ",state=\"" state[of] "\"")
-  metric("oldest_seconds", "Seconds since the oldest message that is ready was pushed.")
-  for (at = 1; at <= rows; at++) sample("oldest_seconds", at, row[at, 8])
-  metric("pushed_last_minute", "Messages pushed in the last minute.")
-  for (at = 1; at <= rows; at++) sample("pushed_last_minute", at, pushed[row[at, 2]])
-  metric("done_last_minute", "Messages deleted or popped in the last minute.")
-  for (at = 1; at <= rows; at++) sample("done_last_minute", at, gone[row[at, 2]])
+    printf "flatq_%s{queue=\"%s\"%s} %d\n", name, row[at, 2], label, row[at, of]
+}
+function metrics() {
+  gauge("messages", 4, "Messages of a queue that are in this state.", ",state=\"ready\"")
+  gauge("messages", 5, "", ",state=\"delayed\"")
+  gauge("messages", 6, "", ",state=\"in_flight\"")
+  gauge("messages", 7, "", ",state=\"buried\"")
+  gauge("oldest_seconds", 8, "Seconds since the oldest message that is ready was pushed.")
+  gauge("pushed_last_minute", 11, "Messages pushed in the last minute.")
+  gauge("done_last_minute", 12, "Messages deleted or popped in the last minute.")
 }
 
 # Add a byte of a name or a message to `out`, as HTML; a character of UTF-8 as its number
@@ -142,6 +147,7 @@ function cell(value, kind) { return "<td" (kind ? " class=" kind : "") ">" value
 function amount(value, kind) { return cell(value + 0, value + 0 ? kind : "z") }
 
 function page_begin() {
+  rates()
   count["queues"] = rows
   count["none"] = !rows
   if (host == "" || host ~ /[^A-Za-z0-9.:-]/) host = "localhost:5000"
@@ -180,5 +186,5 @@ function row_queue(at, name,  link) {
     (row[at, 3] == "true" ? " (closed)" : "") "</th>" amount(row[at, 4]) amount(row[at, 6]) \
     amount(row[at, 5]) amount(row[at, 7], "bad") \
     (row[at, 4] ? cell(age(now - row[at, 8])) : cell("&ndash;", "z")) \
-    amount(pushed[name]) amount(gone[name]) "</tr>"
+    amount(row[at, 11]) amount(row[at, 12]) "</tr>"
 }

@@ -6,6 +6,15 @@
 
 need engine/count engine/queues engine/slip doors/http/query doors/http/say
 
+# do_look - answer with what request_path names
+do_look() {
+  case $request_path in
+  /) do_page ;;
+  /metrics) do_stats metrics 'text/plain; version=0.0.4; charset=utf-8' ;;
+  *) do_stats json application/json ;;
+  esac
+}
+
 # do_stats json|metrics|page TYPE - answer with the numbers of all queues, as content type TYPE
 do_stats() {
   queue='' slip_size=
