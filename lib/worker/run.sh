@@ -34,6 +34,8 @@ work_alone() {
     esac
     door_turn
   done
+  # An rm may have been killed
+  job_places job_litter
   [ -z "$helper_named" ] || owner_dead "$helper_named" || kill -KILL "${helper_named%-*}"
   work_end
 }

@@ -826,6 +826,17 @@ def test_what_dead_workers_have_left_in_tmp(shell, flatq, tmp_path):
     assert sorted(path.name for path in there.iterdir()) == sorted([living, "other.flatq"])
 
 
+def test_an_rm_that_is_killed_leaves_no_message_in_tmp(shell, flatq, stub, tmp_path):
+    (tmp_path / "tmp").mkdir()
+    flatq.env["TMPDIR"] = str(tmp_path / "tmp")
+    push(flatq, b"x")
+    stub("rm", """case $* in *.flatq) [ -e "$ONCE" ] || { >"$ONCE"; kill -KILL $$; } ;; esac
+        exec "$REAL" "$@" """)
+    assert flatq("work", "-w", "0", "--", "cat", check=0).out == b"x"
+    assert (flatq.home.parent / "stubs/rm.once").exists()
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
 def test_a_signal_is_not_for_another_process_with_the_same_number(shell, flatq, stranger):
     """What was a job ended long ago, and another process has got its number."""
     other = stranger()
