@@ -1,8 +1,6 @@
-# engine/common.sh - sourced first by every verb and door: a clean shell, errors, numbers, names,
-# the clock
+# engine/common.sh - sourced first: a clean shell, errors, numbers, names, the clock
 
-# Read once in a process: flatq and the line door have read this file, and the verb that they then
-# run in the same process sources it again
+# flatq and the line door have read this file before the verb that they run in the same process
 [ "${shell_own:-}" != "$$" ] || return 0
 
 needed=' '
@@ -79,8 +77,7 @@ disk_failed() {
   disk_why "$@"
 }
 
-# need PART ... - source lib/PART.sh, once. lib/CONTRIBUTING.md ("Reading the code") says where a
-# file needs its parts
+# need PART ... - source lib/PART.sh, once (lib/CONTRIBUTING.md, "Reading the code")
 need() {
   for need_part in "$@"; do
     case $needed in
@@ -100,9 +97,8 @@ die() {
   exit "$1"
 }
 
-# trap_stop FUNCTION [PART] - make HUP, INT and TERM call `FUNCTION SIGNAL`, a function of
-# lib/PART.sh. It switches these traps off first, gives back what it can, and ends by end_by
-# (engine/usage.sh)
+# trap_stop FUNCTION [PART] - make HUP, INT and TERM call `FUNCTION SIGNAL`, of lib/PART.sh, which
+# switches these traps off first, gives back what it can, and ends by end_by
 trap_stop() {
   for trap_signal in HUP INT TERM; do
     # shellcheck disable=SC2064 # the names are put in now

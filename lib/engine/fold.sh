@@ -1,13 +1,8 @@
 # engine/fold.sh - fold single messages into flat files, and unfold them again: this keeps the cost
 # of push and pop from growing with the depth
 #
-# All of it happens under the queue's lock, after recovery, which only rolls forward (I6). fold/ and
-# unfold/ each hold an empty file `~` (place_first).
-#
-#   fold/PRIORITY.FIRST.NONCE/       the slips of one run, taken from wal/, until they are gone
-#   queue/PRIORITY.BLOCK/FLAT        flat files; BLOCK: the first seven digits of the first id
-#   unfold/FLAT                      its messages have bodies again, and slips in tmp/RUN/
-#   head/PRIORITY.FIRST.NONCE/       slips again
+# All of it happens under the queue's lock, after recovery, which only rolls forward (I6). A run is
+# named PRIORITY.FIRST.NONCE, for its first message.
 #
 # A flat file's name is PRIORITY.FIRST.LAST.COUNT.TRIES.NONCE: first and last id, number of lines,
 # how often the whole file was handed out and came back, and a nonce that it shares with its run. A

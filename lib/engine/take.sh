@@ -137,9 +137,8 @@ queue_put_back_due() {
 }
 
 # taken_format OWNER LEASE - for the message in the slip_ variables, count a try, give it a new
-# nonce, and set `taken` to its name in out/; and, if it has a deadline, taken_at to the time from
-# which it counts. OWNER and LEASE as in take_message. Without a deadline there is no receipt, and
-# `-` is none
+# nonce (`-` without a deadline), and set `taken` to its name in out/; and, if it has a deadline,
+# taken_at to the time from which it counts. OWNER and LEASE as in take_message
 taken_format() {
   slip_tries=$((slip_tries + 1))
   case $2 in
@@ -206,17 +205,10 @@ if [ -z "${FLATQ_DOOR:-}" ]; then
   door_delivered() { :; }
 fi
 
-# taken_settle - settle the message that was handed out as `taken`. Without a deadline, by a marker
-# of the same name in done/, which the shell itself creates. With a deadline, the lease may have
-# ended: then a rename fails, while a marker would delete a body that another consumer owns by now
+# taken_settle - settle what a pop has taken, by a marker of the same name in done/, which the shell
+# itself creates. If the disk has no room for another name, rename the slip: that needs none
 taken_settle() {
-  # An empty basename would make mv rename the whole directory
-  [ -n "$taken" ] || { why="queue '$queue': nothing is taken"; return 66; }
-  case $taken in
-  *.000000000000) file_mark "$q/done/$taken" ;;
-  *) false ;;
-  # If the disk has no room for another name, rename: that needs none
-  esac || rename_path "$q/out/$taken" "$q/done/$taken" ||
+  file_mark "$q/done/$taken" || rename_path "$q/out/$taken" "$q/done/$taken" ||
     { settle_code=$?; need engine/missed; settle_missed; return; }
   wake "$q/room"
   # Remove a large body now, rather than leaving it to the sweep

@@ -11,8 +11,9 @@
 need engine/process engine/clock
 
 # wait_begin wait QUEUE ... - enter this process as a waiter for a message of each QUEUE, and create
-# the queue if needed wait_begin room - enter it as a waiter for room in the queue that is open.
-# RACE: if that was dropped, do not create another: the caller finds out
+# the queue if needed
+# wait_begin room - enter it as a waiter for room in the queue that is open. RACE: if that was
+# dropped, do not create another: the caller finds out
 wait_begin() {
   wait_kind=$1
   shift
