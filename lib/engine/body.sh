@@ -4,14 +4,15 @@
 need engine/slip engine/proof engine/piped
 
 # body_look - look at the body of the message in the slip_ variables: return 0 if it is whole, 1 if
-# it is damaged or not there, 74 if it cannot be read
+# it is damaged or not there, 74 if it cannot be read, 75 if only a program has failed
 body_look() {
-  there "$q/body/$slip_id" && measure -c "$q/body/$slip_id" || return
+  there "$q/body/$slip_id" || return
   # shellcheck disable=SC2017 # whole threes
   body_letters=$(((slip_size + 2) / 3 * 4))
-  [ "$measured" = $((body_letters + 1)) ] || return 1
-  body_count=$(piped 'wc -c' body_text) || {
+  measure -c "$q/body/$slip_id" && { [ "$measured" = $((body_letters + 1)) ] || return 1; } &&
+    body_count=$(piped 'wc -c' body_text) || {
     why="queue '$queue': cannot read body/$slip_id"
+    ! cat "$q/body/$slip_id" >/dev/null 9>&- || return 75
     return 74
   }
   [ "${body_count##* }" = $body_letters ]
@@ -29,7 +30,7 @@ body_fault() {
   body_look
   case $?.$slip_tries in
   1.*) body_reason=damaged ;;
-  74.[01] | 0.*) return 1 ;;
+  74.[01] | 75.* | 0.*) return 1 ;;
   *) body_reason=unreadable ;;
   esac
 }

@@ -49,6 +49,7 @@ boot_missing() {
 
 # spool_boot_locked - spool_boot under the spool's lock
 spool_boot_locked() {
+  boot_left='' boot_unread=
   spool_own && spool_sync_read || return
   need engine/probe
   tools_probe && spool_clock || return
@@ -57,7 +58,8 @@ spool_boot_locked() {
   [ ! -e "$FLATQ_DIR/.boot/$boot" ] || { boot_old && spool_boot_sync && spool_boot_mark; return; }
   # On a full disk, make room and repeat: even the recovery of a queue may need a directory, to bury
   # a message that has no tries left
-  spool_boot_sync && { spool_boot_queues || { ids_room && spool_boot_queues; }; } &&
+  spool_boot_sync && spool_boot_list &&
+    { spool_boot_queues || { ids_room && spool_boot_queues; } || spool_boot_unread; } &&
     { ids_open_range || { ids_room && ids_open_range; }; } &&
     { need engine/checkpoint; spool_sweep boot; } && spool_boot_mark
 }
@@ -121,19 +123,51 @@ spool_boot_sync() {
     { why="spool $FLATQ_DIR: cannot sync"; return 74; }
 }
 
-# spool_boot_queues - recover every queue, and check every file in it
-spool_boot_queues() {
+# spool_boot_list - set boot_left to all queues
+spool_boot_list() {
   need engine/proof engine/check
   q=$FLATQ_DIR queue=.
   names_in "$q" || { why="spool $FLATQ_DIR: cannot be listed"; return 74; }
-  for boot_queue in $names; do
+  boot_left=$names
+}
+
+# spool_boot_queues - recover each queue of boot_left, and check every file in it. Leave in boot_left
+# those for which that fails, and return 74
+spool_boot_queues() {
+  boot_these=$boot_left boot_left=
+  for boot_queue in $boot_these; do
     q=$FLATQ_DIR/$boot_queue
     # A half-made queue has no wal/ yet. Look for the lock too, since a look that failed does not
     # prove absence
     [ -d "$q/wal" ] || [ -e "$q/lock" ] || continue
     # Findings go to standard error: standard output belongs to the verb that triggered the recovery
-    queue_after_boot >&5 || return
+    queue_after_boot >&"${check_doctor:-5}" || boot_left="$boot_left $boot_queue"
   done
+  [ -z "$boot_left" ] || return 74
+}
+
+# spool_boot_unread - mark the queues of boot_left: each answers 74 until it can be recovered
+# (queue_mend), and keeps no other from its work
+spool_boot_unread() {
+  for boot_queue in $boot_left; do
+    q=$FLATQ_DIR/$boot_queue
+    true >"$q/unread" || { disk_failed "$q" "spool $FLATQ_DIR"; return; }
+  done
+  boot_unread=.unread
+}
+
+# queue_mend - if the queue $q could not be recovered at the boot, try it again; return 74 if it
+# still fails
+queue_mend() {
+  # A look that fails would say that it was recovered: twice (R1)
+  [ -e "$q/unread" ] || [ -e "$q/unread" ] || return 0
+  need engine/proof engine/check
+  lock_spool || return
+  # RACE: another verb may have done it while we waited
+  mend_code=0
+  [ ! -e "$q/unread" ] || queue_after_boot >&"${check_doctor:-5}" || mend_code=$?
+  unlock_spool
+  return $mend_code
 }
 
 # ids_room - make room on a full disk by removing ids: otherwise no verb would work after this boot,
@@ -150,6 +184,7 @@ ids_room() {
 spool_boot_mark() {
   boot_new=$FLATQ_DIR/.boot/$boot.$epoch.$base64_wrap.$spool_sync
   [ "$spool_sync" = off ] || boot_new=$boot_new$sync_how
+  boot_new=$boot_new$boot_unread
   # Remove the old records first: a full disk may have no room for a second one. That of this boot
   # goes last, since it says that living owners hold what was handed out
   for boot_stale in "$FLATQ_DIR"/.boot/*; do

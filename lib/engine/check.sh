@@ -5,23 +5,36 @@ need engine/slip engine/queues engine/lock engine/boot engine/proof engine/key e
   engine/settle engine/reclaim bulk/batch
 
 # queue_after_boot - put back all that was handed out, since every owner and every waiter is gone
-# after a boot; then check every file
+# after a boot; then check every file. If it fails, `why` names the file
 queue_after_boot() {
   name_from_disk "${q##*/}"
   queue=$name_queue
   clock_read
   queue_made || queue_make || return
-  lock_queue || return
+  lock_queue || { check_blame $?; return; }
   # A damaged conf concerns this queue only: print that and go on; verbs that need it report it too
   queue_conf || {
     boot_code=$?
-    [ $boot_code -eq 65 ] || { unlock_queue; return $boot_code; }
+    [ $boot_code -eq 65 ] || { check_blame $boot_code; unlock_queue; return $boot_code; }
     printf '%s\n' "$why"
   }
-  { boot_nothing || boot_undo; } && queue_check boot
+  { boot_nothing || boot_undo; } && queue_check boot &&
+    { [ ! -e "$q/unread" ] || rm -f "$q/unread"; } || check_blame $?
   boot_code=$?
   unlock_queue
   return $boot_code
+}
+
+# check_blame CODE - return CODE; if a file or directory of the queue cannot be read, let `why` name
+# it
+check_blame() {
+  blame_said=$({ cd "$q" && find . -type f -exec cat {} +; } 2>&1 >/dev/null 9>&- |
+    head -n 1)
+  case $blame_said in
+  '' | *[![:print:]]*) ;;
+  *) why="queue '$queue': cannot read ${blame_said#*: }: try flatq doctor $queue" ;;
+  esac
+  return "$1"
 }
 
 # boot_undo - remove what waiters have left, put back what was handed out, sweep what was settled,
@@ -127,11 +140,11 @@ check_slips() {
   # a list that was cut, we would bury all messages that it lacks. Leave out paths with blanks or
   # bytes outside ASCII: flatq makes none
   # shellcheck disable=SC2012 # the names are ids
-  check_wrong=$({
+  check_list=$({
     cd "$q" &&
       find delayed buried wal fold head out claimed "done" ! -type d ! -path '*[!!-~]*' 9>&- &&
         printf 'end\n' && ls -ln body && printf 'end\n'
-  } | FLATQ_BODY=$q/body awk '
+  } | awk '
       $1 == "end" { ends++; next }
       !ends {
         n = split($0, part, "/"); n = split(part[n], field, "."); first = part[1] == "buried"
@@ -148,78 +161,69 @@ check_slips() {
       NF > 8 { bytes[$9] = $5 }
       END {
         if (ends != 2) exit 74
-        for (id in name) {
-          if (!(id in bytes)) { if (name[id] !~ /^done/) print "bury", name[id]; continue }
-          file = ENVIRON["FLATQ_BODY"] "/" id; line = ""
-          if ((getline line <file) < 0) line = "?"
-          close(file)
-          if (name[id] ~ /^done/) continue
-          if (bytes[id] != int((size[id] + 2) / 3) * 4 + 1 || line !~ /^[A-Za-z0-9+\/]*=*$/)
-            print "bury", name[id]
-        }
         for (id in bytes) if (!(id in name)) print "remove", id
-        if (keyed) print "keyed -"
+        if (keyed) print "keyed"
+        for (id in name) {
+          if (name[id] ~ /^done/ || name[id] ~ /^buried.*[.](damaged|unreadable)$/) continue
+          if (bytes[id] != int((size[id] + 2) / 3) * 4 + 1) { print "look", name[id]; continue }
+          ids = ids " " id; names = names " " name[id]
+          if (++count % 200 == 0) { print "text" ids; print "unless" names; ids = names = "" }
+        }
+        if (ids != "") { print "text" ids; print "unless" names }
       }') || { why="queue '$queue': cannot be checked"; return 74; }
-  # Lines of two words without blanks
-  # shellcheck disable=SC2086
-  set -- $check_wrong
-  while [ $# -gt 1 ]; do
-    case $1 in
-    remove) check_body "$2" ;;
-    bury) check_bury "$2" ;;
-    keyed) check_keyed=1 ;;
-    esac || return
-    shift 2
+  IFS='
+'
+  for check_line in $check_list; do
+    IFS=$blanks
+    # shellcheck disable=SC2086 # words without blanks
+    set -- $check_line
+    check_how=$1
+    shift
+    case $check_how in
+    remove) check_body "$1" || return; continue ;;
+    keyed) check_keyed=1; continue ;;
+    # The lengths are right. A power cut may also leave zeros in a body, so look at the text
+    text) check_text "$@"; check_good=$?; continue ;;
+    unless) [ "$check_good" -ne 0 ] || continue ;;
+    esac
+    for check_path in "$@"; do check_bury "$check_path" || return; done
   done
+  IFS=$blanks
 }
 
-# check_bury PATH - bury the message whose slip is there, below $q, if its body is damaged
+# check_text ID ... - return 0 if these bodies can be read, and have only letters of base64. The `!`
+# says that all were read. tr's time is linear, also in one long line
+check_text() {
+  check_odd=$({ (cd "$q/body" && exec cat "$@" 9>&-) && printf '!'; } |
+    tr -d 'A-Za-z0-9+/=\n' | wc -c)
+  [ "${check_odd##* }" = 1 ]
+}
+
+# check_bury PATH - bury the message whose slip is there, below $q, if its body is damaged; in doctor
+# also if it cannot be read
 check_bury() {
   slip_path=$q/$1
   slip_of "$slip_path"
   case $1 in
-  buried/*.damaged | out/batch.* | claimed/*) return 0 ;;
+  out/batch.* | claimed/*) return 0 ;;
   esac
   # A name that is not ours says nothing of a body, and is not to be calculated with (R7)
   slip_parse "$slip" || return 0
-  check_damaged
-  case $? in
-  0) ;;
-  74) return 74 ;;
-  *) return 0 ;;
+  need engine/body
+  body_look
+  case $?${check_doctor:-} in
+  0*) return 0 ;;
+  74 | 75*) return 74 ;;
+  741) set -- unreadable ;;
+  *) set -- damaged ;;
   esac
-  message_bury '' damaged
+  message_bury '' "$1"
   case $? in
-  0) check_say "queue '%s': message %s was damaged: buried" "$queue" "$id" || : ;;
+  0) check_say "queue '%s': message %s was $1: buried" "$queue" "$id" || : ;;
   # RACE: it was taken or settled since the list, with its body: large ones lose it at once
   66) ;;
   *) return 74 ;;
   esac
-}
-
-# check_damaged - look at the body again, since a failed read is no damage: return 1 if it is whole,
-# 74 if unknown
-check_damaged() {
-  there "$q/body/$slip_id"
-  case $? in
-  1) return 0 ;;
-  74) return 74 ;;
-  esac
-  # shellcheck disable=SC2017 # whole threes
-  awk -v "most=$(((slip_size + 2) / 3 * 4))" '
-    NR == 1 { good = length($0) == most && $0 ~ /^[A-Za-z0-9+\/]*=*$/ }
-    END { if (!NR) exit 3; exit NR != 1 || !good }' "$q/body/$slip_id" 9>&-
-  case $? in
-  0) ;;
-  1) return 0 ;;
-  # awk has read nothing. If there is something to read, the read has failed, which is no damage
-  *)
-    [ -f "$q/body/$slip_id" ] && [ -s "$q/body/$slip_id" ] ||
-      return 0; why="queue '$queue': cannot read a body"; return 74 ;;
-  esac
-  measure -c "$q/body/$slip_id" || return
-  # shellcheck disable=SC2017 # whole threes
-  [ "$measured" != $(((slip_size + 2) / 3 * 4 + 1)) ]
 }
 
 # check_body ID - a body without a slip: remove it after a boot, when no slip moves; else count it
@@ -254,36 +258,45 @@ check_flats() {
     check_name=${check_path##*/}
     [ "$check_name" != '*' ] || continue
     flat_parse "$check_name" || { check_set_aside "$check_path" || return; continue; }
-    check_bad=$(check_awk 0 <"$check_path") || {
-      why="queue '$queue': cannot be checked"
-      return 74
-    }
+    check_bad=$(check_awk 0 <"$check_path") || check_bad=
     [ "${check_bad##* }" = 0 ] || check_keyed=1
-    [ "${check_bad% *}" = "0 $flat_count" ] && continue
-    # New names: a killed doctor may have set the bad lines aside, and moved no file yet
-    nonce_read
-    check_aside=$q/tmp/strange.$nonce.$check_name check_new=$q/tmp/flat.$nonce
-    check_part 1 "$check_aside" && check_part 2 "$check_new" || { disk_failed "$q/tmp"; return; }
-    sync_paths "$check_new" "$check_aside" "$q/tmp" || return
-    check_whole "$check_path" "$check_new" "$check_aside" && measure -l "$check_new" ||
-      { rm -f "$check_new" "$check_aside"; return 74; }
-    check_good=$measured
-    [ -s "$check_aside" ] || rm -f "$check_aside"
-    check_say "queue '%s': %s of %s lines of a flat file were damaged: set aside in tmp/" \
-      "$queue" "$((flat_count - check_good))" "$flat_count"
-    # CRASH: two renames, so that never two files hold the same messages. In between, the file has
-    # fewer lines than its name says, as before: no verb hands them out, and the next doctor goes on
-    # from there
-    check_whole=$flat_priority.$flat_first.$flat_last.$check_good.$flat_tries.$flat_nonce
-    if [ "$check_good" != 0 ]; then
-      rename_path "$check_new" "$check_path" &&
-        { [ "$check_good" = "$flat_count" ] ||
-          rename_path "$check_path" "${check_path%/*}/$check_whole"; }
-    else
-      rm -f "$check_path"
-    fi || { disk_failed "$q/queue"; return; }
-    sync_paths "${check_path%/*}" || return
+    [ "${check_bad% *}" = "0 $flat_count" ] || check_flat || return
   done
+}
+
+# check_flat - mend the flat file check_path; in doctor, set it aside if it cannot be read
+check_flat() {
+  cat "$check_path" >/dev/null 9>&- || {
+    why="queue '$queue': cannot read ${check_path#"$q/"}"
+    [ -n "${check_doctor:-}" ] || return 74
+    set_aside "${check_path#"$q/"}" || return
+    check_say "queue '%s': a flat file cannot be read: set aside in tmp/, %s messages from %s to %s" \
+      "$queue" "$flat_count" "$flat_first" "$flat_last"
+    return 0
+  }
+  # New names: a killed doctor may have set the bad lines aside, and moved no file yet
+  nonce_read
+  check_aside=$q/tmp/strange.$nonce.$check_name check_new=$q/tmp/flat.$nonce
+  check_part 1 "$check_aside" && check_part 2 "$check_new" || { disk_failed "$q/tmp"; return; }
+  sync_paths "$check_new" "$check_aside" "$q/tmp" || return
+  check_whole "$check_path" "$check_new" "$check_aside" && measure -l "$check_new" ||
+    { rm -f "$check_new" "$check_aside"; return 74; }
+  check_good=$measured
+  [ -s "$check_aside" ] || rm -f "$check_aside"
+  check_say "queue '%s': %s of %s lines of a flat file were damaged: set aside in tmp/" \
+    "$queue" "$((flat_count - check_good))" "$flat_count"
+  # CRASH: two renames, so that never two files hold the same messages. In between, the file has
+  # fewer lines than its name says, as before: no verb hands them out, and the next doctor goes on
+  # from there
+  check_whole=$flat_priority.$flat_first.$flat_last.$check_good.$flat_tries.$flat_nonce
+  if [ "$check_good" != 0 ]; then
+    rename_path "$check_new" "$check_path" &&
+      { [ "$check_good" = "$flat_count" ] ||
+        rename_path "$check_path" "${check_path%/*}/$check_whole"; }
+  else
+    rm -f "$check_path"
+  fi || { disk_failed "$q/queue"; return; }
+  sync_paths "${check_path%/*}"
 }
 
 # check_part PART FILE - write the bad lines (1) or the good ones (2) of check_path to the new FILE

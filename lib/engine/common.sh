@@ -9,15 +9,15 @@ needed=' '
 # man page: the list has all that are read with a default. Set FLATQ_VERB, the name at the front of
 # error lines, to that of the started file
 shell_forget() {
-  unset FLATQ_DOOR OPTARG batch body_said body_wrong bulk_asks bulk_bytes create_bound \
-    create_most daemon_code door_data door_epoch door_gone door_longest door_mark door_nonce \
-    door_verb epoch follow_said guard_group ids_opened key_id key_is kick_place launch_door \
-    launch_most launch_port launch_unix length list_text lock_said method names place_name plain \
-    proof_delayed push_begun push_bulk push_cr push_dot push_dot_file push_dup push_follows \
-    push_length push_wait putbacks python_path q queue reason remote_port remote_unix remote_user \
-    request rights_queues rights_verbs rights_words shell_locale shell_own shell_quiet shell_umask \
-    slip_size spool_all spool_path stalk_beanstalkd tally_tubes wait_asked wait_due wait_fifo \
-    wait_sleeper wait_woken why work_lease work_path work_queues work_rest
+  unset FLATQ_DOOR OPTARG batch body_said body_wrong bulk_asks bulk_bytes check_doctor \
+    create_bound create_most daemon_code door_data door_epoch door_gone door_longest door_mark \
+    door_nonce door_verb epoch follow_said guard_group ids_opened key_id key_is kick_place \
+    launch_door launch_most launch_port launch_unix length list_text lock_said method names \
+    place_name plain proof_delayed push_begun push_bulk push_cr push_dot push_dot_file push_dup \
+    push_follows push_length push_wait putbacks python_path q queue reason remote_port remote_unix \
+    remote_user request rights_queues rights_verbs rights_words shell_locale shell_own shell_quiet \
+    shell_umask slip_size spool_all spool_path stalk_beanstalkd tally_tubes wait_asked wait_due \
+    wait_fifo wait_sleeper wait_woken why work_lease work_path work_queues work_rest
   FLATQ_VERB=${0##*/} shell_own=$$
 }
 

@@ -36,14 +36,16 @@ spool_open() {
 
 # boot_read - read the record of this boot, whose name is BOOT.EPOCH.BASE64_WRAP.SYNC: set epoch
 # (the wall clock at the boot), base64_wrap, spool_sync (on or off), and sync_how (`-f` if sync
-# takes nothing else). Return 66 if no verb has run since this boot. A record that cannot be seen is
-# no new boot (R1): recovery would put back what living owners hold
+# takes nothing else); and boot_unread, if a queue could not be read then. Return 66 if no verb has
+# run since this boot. A record that cannot be seen is no new boot (R1): recovery would put back what
+# living owners hold
 boot_read() {
   set -- "$FLATQ_DIR/.boot/$boot".*
   [ "$1" != "$FLATQ_DIR/.boot/$boot.*" ] || { need engine/boot; boot_missing; return; }
   boot_rest=${1##*/} boot_rest=${boot_rest#"$boot".}
   epoch=${boot_rest%%.*} boot_rest=${boot_rest#*.}
   base64_wrap=${boot_rest%%.*} sync_how='' spool_sync=${boot_rest#*.}
+  boot_unread=${spool_sync#"${spool_sync%.unread}"} spool_sync=${spool_sync%.unread}
   [ "$spool_sync" != on-f ] || spool_sync=on sync_how=-f
   # The shell calculates with the epoch (R7)
   case $epoch.$base64_wrap.$spool_sync in
@@ -61,6 +63,7 @@ queue_open() {
   queue=$1 reclaim_saw=
   name_to_disk "$1"
   q=$FLATQ_DIR/$name_disk
+  [ -z "$boot_unread" ] || { need engine/boot; queue_mend || return; }
   # The lock is created last: if it exists, the places are synced
   [ -e "$q/lock" ] && return 0
   if [ $# -ne 2 ]; then

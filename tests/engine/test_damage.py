@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine import lies, pop, push, refused
+from engine import faulty, lies, pop, push, refused
 
 BODY = b"0123456789" * 900
 CUTS = [0, 4096, 8000]
@@ -92,3 +92,77 @@ def test_half_a_message_by_a_door(flatq, half, door, asked):
     assert BODY not in done.out and b"whole" not in done.out, done
     assert buried(flatq) == 1
     assert b"whole" in flatq(door, input=asked).out
+
+
+READS = "openat,read,splice,sendfile,copy_file_range,getdents64"
+FLAT = b"".join(b"flat%d\n" % n for n in range(100))
+
+
+def three_queues(flatq):
+    """Each with a message in a flat file, one in a block of its own, one with a body of its own and a key, a delayed and a buried one."""
+    for queue in ("a", "q", "z"):
+        flatq("push", "-l", queue, input=FLAT, check=0)
+        flatq("push", "-d", "1000", queue, input=b"delayed", check=0)
+        flatq("push", "-k", "key", queue, input=b"single", check=0)
+        flatq("push", queue, input=b"next", check=0)
+        flatq("create", "-b", "1000", queue, check=0)
+
+
+FILES = ["body/*1", "body", "queue/*/*", "queue/*", "queue", "wal", "delayed", "out", "keys/*", "conf", "head", "fold", "tmp", "lock"]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_that_cannot_be_read_at_the_boot_stops_its_queue_alone(flatq, clock, name):
+    three_queues(flatq)
+    clock.reboot("second")
+    path = sorted((flatq.spool / "q").glob(name))[0]
+    done = faulty(flatq, READS, path, "pop", "z", when="1+")
+    assert (done.returncode, done.stdout) == (0, b"flat0"), done
+    done = faulty(flatq, READS, path, "drain", "q", when="1+")
+    where = str(path.relative_to(flatq.spool / "q")).encode()
+    if name == "keys/*":
+        assert (done.returncode, done.stderr) == (74, b"drain: queue 'q': cannot read a key: what was printed is deleted\n")
+    elif done.returncode == 74:
+        assert done.stdout == b"" and where in done.stderr.splitlines()[-1] and b"doctor q" in done.stderr.splitlines()[-1], done
+    else:  # nothing of it has to be read
+        assert (done.returncode, done.stdout) == (0, FLAT + b"single\nnext\n"), done
+    assert faulty(flatq, READS, path, "push", "a", input=b"x", when="1+").returncode == 0
+    # it can be read again
+    if done.returncode and name != "keys/*":
+        assert flatq("drain", "q", check=0).out == FLAT + b"single\nnext\n"
+    assert not list(flatq.spool.glob("*/unread")) or done.returncode == 0
+    assert flatq("doctor", check=0).out == b""
+
+
+@pytest.mark.parametrize("booted", [False, True])
+def test_doctor_sets_aside_what_cannot_be_read(shell, flatq, clock, booted):
+    three_queues(flatq)
+    flat, = (flatq.spool / "q/queue").glob("*/*")
+    body = sorted((flatq.spool / "q/body").glob("*"))[1]
+    if booted:
+        clock.reboot("second")
+    done = faulty(flatq, READS, flat, "doctor", "q", when="1+")
+    first = int(flat.name.split(".")[1])
+    assert done.returncode == 0 and b"100 messages from %012d to %012d" % (first, first + 99) in done.stdout, done
+    assert [path.read_bytes().count(b"\n") for path in (flatq.spool / "q/tmp").glob("strange.*")] == [100]
+    done = faulty(flatq, READS, body, "doctor", when="1+")
+    assert done.returncode == 0 and done.stdout == b"queue 'q': message %d was unreadable: buried\n" % int(body.name), done
+    assert flatq("drain", "q", check=0).out == b"next\n"
+    flatq("kick", "q", check=0)
+    assert pop(flatq, "q") == b"single"
+
+
+@pytest.mark.parametrize("verb", ["pop", "reserve", "drain", "work"])
+def test_a_body_that_cannot_be_read_at_two_tries(flatq, verb):
+    """The message is set aside, and the next one comes. One read that fails loses nothing."""
+    push(flatq, b"bad", "q")
+    push(flatq, b"next", "q")
+    body = flatq.spool / "q/body/000000000001"
+    words = ["work", "-q", "q", "-w", "0", "-d", "0", "--", "cat"] if verb == "work" else [verb, "q"]
+    if verb != "work":
+        done = faulty(flatq, READS, body, *words, when="1")
+        assert (done.returncode == 74 or verb == "drain") and buried(flatq, "*") == 0, done
+    said = b"".join(faulty(flatq, READS, body, *words, when="1+").stdout for _ in range(3))
+    assert buried(flatq, "unreadable") == 1 and b"next" in said and b"bad" not in said
+    flatq("kick", "q", check=0)
+    assert pop(flatq, "q") == b"bad"
