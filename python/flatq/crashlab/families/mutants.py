@@ -124,7 +124,7 @@ MUTANTS: dict[str, Mutant] = {
     )),
     'a whole body is taken for a damaged one': Mutant(power_cut('push'), (
         ('check_slips(): if (bytes[id] !=', 'if (1 || bytes[id] !='),
-        ('check_damaged(): there "$q/body/$slip_id" case', 'return 0\n  case'),
+        ('body_look(): there "$q/body/$slip_id" || return', 'return 1'),
     )),
     'a key is not looked for': Mutant(crash('push -k again', 'undisturbed'), (
         ('push_try(): key_find_dup || return', 'key_find_dup || return\n    push_dup='),
