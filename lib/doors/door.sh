@@ -145,9 +145,9 @@ door_turn() {
 # unknown); or sshd has closed its pipe
 door_client_gone() {
   if [ -n "$door_pipe$door_unix" ]; then
-    # Even to send nothing fails on a socket whose client is gone. A pipe is no socket: select
-    # reports its writing end as readable only if nobody reads it
-    door_ask 'open OUT, ">&=0"; exit 1 if defined send(OUT, "", 0x4000); exit 0 if $!{EPIPE};
+    # Sending nothing fails on a socket whose client is gone, and on a pipe. Then select reports
+    # the socket as readable, and the writing end of a pipe if nobody reads it
+    door_ask 'open OUT, ">&=0"; exit 1 if defined send(OUT, "", 0x4000);
       vec($ends, 0, 1) = 1; exit !(select($ends, undef, undef, 0) > 0)' 'import select
 look = select.poll()
 look.register(0, 0)
