@@ -119,7 +119,7 @@ helper_renew() {
 }
 
 # helper_nap - sleep until the next of these is due, for a second at most, or until the worker is
-# gone: then its lock is free
+# gone: then its lock is free. What sleeps may outlive the helper, and must not hold 4 open
 helper_nap() {
   nap=100
   for nap_until in "$helper_end" "$helper_renew"; do
@@ -129,13 +129,13 @@ helper_nap() {
   [ $nap -gt 0 ] || nap=1
   pad $nap 000
   nap=${padded%??}.${padded#?}
-  flock -E 75 -w "$nap" 0
+  flock -E 75 -w "$nap" 0 4>&-
   case $? in
   75) ;;
   # A process that ends gives its locks back first
   0) owner_dead "$work_owner" || sleep 0.02 ;;
   # busybox's flock has no -w
-  *) sleep "$nap" ;;
+  *) sleep "$nap" 4>&- ;;
   esac
 }
 

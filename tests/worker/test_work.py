@@ -758,6 +758,18 @@ def test_many_killed_helpers_let_no_command_run_on(shell, flatq, hold):
     assert not alive(pid)
 
 
+def test_a_worker_that_is_killed_soon_after_its_helper(shell, flatq, spool, hold):
+    """The worker has replaced the helper at once, though what that had started still sleeps."""
+    push(flatq, b"x")
+    process, pid = working(flatq, hold)
+    os.kill(helper_of(process.pid), signal.SIGKILL)
+    time.sleep(0.4)
+    process.kill()
+    dies_with_it(pid)
+    assert pop(flatq) == b"x"
+    nothing_left(process, spool)
+
+
 def test_a_helper_that_stands_still_holds_up_no_worker(shell, flatq):
     """It does not read what the jobs tell it, so its FIFO would fill up."""
     queue = "q" * 200
