@@ -80,6 +80,10 @@ helper_run() {
 # number with a zero there for octal
 helper_watch() {
   helper_signal=TERM helper_end=1$job_end helper_renew=0
+  # Until its slip was seen: the lease began before the job
+  clock_read
+  clock_add "$job_lease" "$now"
+  slip_deadline=$later
   while ! owner_dead "$job_pid-$job_since"; do
     ! owner_dead "$work_owner" || { job_kill KILL; return; }
     # Nobody knows of a worker whose parent is gone: it gives its message back
