@@ -87,9 +87,9 @@ def die_of(number: int) -> NoReturn:
 
 def needs(verb: str, module: str, distribution: str, package: str, extra: str) -> Error:
     """Return the error for a Python module that is not installed."""
-    return Unreachable(
-        f"needs Python's {module}: pip install {distribution}, or 'flatq[{extra}]', or apt install {package} ({sys.executable})", 69, verb,
-    )
+    apt = f", or apt install {package}" if package else ""
+    return Unreachable(f"needs Python's {module}: pip install {distribution}, or 'flatq[{extra}]'"
+                       f"{apt} ({sys.executable})", 69, verb)
 
 
 def options(words: list[str], letters: str) -> tuple[dict[str, str], list[str]]:

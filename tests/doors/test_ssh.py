@@ -288,7 +288,8 @@ def test_a_shovel_that_is_cut_goes_on(far, flatq, sshd, way):
         spool, queue = sshd.there, "there"
     else:
         there(flatq, sshd, "push", "-l", "there", input=blob, check=0)
-        process = flatq.start("shovel", "--once", f"{sshd.url}/there", "here")
+        # What was reserved when the connection was cut comes back after its lease
+        process = flatq.start("shovel", "-n", "12", f"{sshd.url}/there", "here")
         spool, queue = flatq.spool, "here"
     for least in (2, 4, 6, 8):
         wait_for(lambda: len(lies(spool, queue).get("wal", [])) >= least, f"{least} messages have arrived")

@@ -1,13 +1,12 @@
-"""Move messages from one place to another; each is deleted at the source once the target has acknowledged it. `flatq shovel -h` is the command.
+"""Move messages from one place to another: `flatq shovel -h` is the command.
 
     from flatq.shovel import Shovel, source, target
 
-    there = target("beanstalk://queue.example:11300/jobs")
-    Shovel(source("jobs", there.name), there, once=True).run()
+    Shovel(source("jobs"), target("beanstalk://queue.example:11300/jobs"), once=True).run()
 
-`ends.py` has the places, `line.py` and `stalk.py` the clients of a line door and of a beanstalkd, and `__main__.py` the command.
-
-If a message was given but could not be settled, its key is remembered: when it comes again, it is only settled."""
+A message is reserved at the source, given to the target, and deleted at the source once the
+target has acknowledged it. So none is lost; if an acknowledgement is lost, or this process is
+killed before the message is deleted, it comes again. `ends.py` has the places."""
 
 from __future__ import annotations
 
@@ -19,68 +18,68 @@ from types import FrameType
 
 from ..command import Stopped
 from ..errors import Closed, Empty, Error, NotYours
-from ..verbs import printed
 from .ends import LEASE, PASSING, Parcel, Source, Target, TooLarge, source, target
 
 __all__ = ["Shovel", "source", "target"]
 
 
 class _Enough(BaseException):
-    """The first signal came while nothing was under way: end well."""
+    """The first signal came while the shovel was waiting."""
 
 
 class Shovel:
-    """Moves messages from `source` to `target`, in order, one in flight. once: stop when nothing is left; count: stop after so many;
-    patience: seconds without an answer from an end, after which its error is raised (None: never). say: called with each new reason to
+    """Moves messages from `source` to `target`, one at a time.
+
+    once: stop when nothing is left; count: stop after so many; patience: seconds without an answer
+    from an end, after which its error is raised (None: never). say: called with each new reason to
     wait; tell: called when a message has been moved."""
 
-    def __init__(self, source: Source, target: Target, *, once: bool = False, count: int | None = None, patience: float | None = None,
-                 say: Callable[[str], object] = lambda text: None, tell: Callable[[], object] = lambda: None) -> None:
-        self.source, self.target, self.once, self.left, self.patience = source, target, once, count, patience
+    def __init__(self, source: Source, target: Target, *, once: bool = False,
+                 count: int | None = None, patience: float | None = None,
+                 say: Callable[[str], object] = lambda text: None,
+                 tell: Callable[[], object] = lambda: None) -> None:
+        self.source, self.target, self.once, self.left = source, target, once, count
+        self.patience = target.patience = patience
         self.say, self.tell = say, tell
         self.moved = self.buried = 0
-        #: The key of the last message that was given but may not be settled
-        self.given: dict[str, None] = {}
-        #: "moves"; "stops" after the message in hand; "ends": gives back what is in hand, and no signal interrupts that
-        self.phase = "moves"
-        #: Whether a signal may raise at once, since nothing is under way
+        #: A signal has come: stop after the message in hand
+        self.stopping = False
+        #: The message in hand goes back, which no signal interrupts: the kernel has no other copy
+        self.ending = False
+        #: Whether the first signal raises at once, since no message is in hand, or it stays in hand
         self.waiting = False
         #: While an end is away: since when, the reason, and for how many seconds to wait
         self.failing: tuple[float, str, float] | None = None
 
     def stop(self, number: int = signal.SIGTERM, frame: FrameType | None = None) -> None:
-        """A signal's handler. On the first, the message in hand still arrives, if the target answers; on a second, or HUP, it goes back. No signal
-        interrupts that: a message from the kernel's queue has no other copy."""
-        if self.phase == "ends":
+        """Handle a signal: stop after the message in hand; on a second one, or HUP, at once."""
+        if self.ending:
             return
-        now = self.phase == "stops" or number == signal.SIGHUP
-        self.phase = "ends" if now or self.waiting else "stops"
+        now = self.stopping or number == signal.SIGHUP
+        self.stopping = True
+        self.ending = now or self.waiting
         if now:
             raise Stopped(number)
         if self.waiting:
             raise _Enough
 
     def run(self) -> int:
-        """Move messages and return their number. Raises errors that do not pass by waiting (all but `ends.PASSING`) at once, others when
+        """Move messages and return their number.
+
+        Raises errors that do not pass by waiting (all but `ends.PASSING`) at once, others when
         `patience` is over, and Stopped on a second signal or HUP."""
         try:
-            try:
-                # Settle what was given, even if enough messages have been given
-                while (self.left != 0 or self.given) and (self.phase == "moves" or self.source.begun):
-                    if not self._one():
-                        break
-            except _Enough:
+            while self.left != 0 and not self.stopping and self._one():
                 pass
-            finally:
-                self.phase = "ends"
+        except _Enough:
+            pass
         except BaseException:
-            # RACE: a signal may raise before any instruction up to here, but only one does
-            try:
+            self.ending = True
+            # The first error says why it ends
+            with contextlib.suppress(Error, OSError):
                 self._close()
-            except (Error, OSError) as error:
-                # why it ends says more
-                self.say(str(error))
             raise
+        self.ending = True
         self._close()
         return self.moved
 
@@ -91,93 +90,72 @@ class Shovel:
             self.target.close()
 
     def _one(self) -> bool:
-        self.source.most = self.left or 1000000
+        self.waiting = True
         try:
-            parcel = self._wait(lambda: self.source.take(0 if self.once or self.source.begun or self.left == 0 else 5))
+            if self.stopping:
+                return False
+            parcel = self.source.take(0 if self.once else 5)
         except Empty:
-            self._well()
-            return not self.once and self.left != 0
+            self.failing = None
+            return not self.once
         except Closed:
             return False
         except PASSING as error:
             self._fails(self.source.name, error)
             return True
+        finally:
+            self.waiting = False
         try:
-            if self.left == 0 and parcel.key not in self.given:
-                parcel.back()
-                return False
-            self._move(parcel)
-        except BaseException as error:
+            refused = self._give(parcel)
+        except BaseException:
+            self.ending = True
             with contextlib.suppress(Error, OSError):
-                # RACE: a signal may come after the push has printed its id, or before what was given is settled. Then the message is at the target, and
-                # given back it would be in both places
-                if printed(error) or parcel.key in self.given:
-                    parcel.done()
-                else:
-                    parcel.back()
+                parcel.back()
             raise
+        if refused is None:
+            self._settle(parcel.done)
+        elif self._settle(parcel.bury):
+            self.buried += 1
+            self.say(f"{self.target.name}: {refused}: set aside")
+        self.tell()
         return True
 
-    def _move(self, parcel: Parcel) -> None:
+    def _give(self, parcel: Parcel) -> TooLarge | None:
+        """Give the message to the target. Return why it will never take it, or None."""
         kept = time.monotonic()
-        while parcel.key not in self.given:
+        while True:
             try:
                 self.target.give(parcel, 0 if self.failing else 2)
-                self.given[parcel.key] = None
-                self.moved += 1
-                if self.left:
-                    self.left -= 1
-                self._well()
             except PASSING as error:
                 self._fails(self.target.name, error)
                 if time.monotonic() - kept > LEASE / 4:
                     kept = time.monotonic()
-                    self._keep(parcel)
+                    # If another consumer has it by now, it arrives twice
+                    with contextlib.suppress(NotYours, *PASSING):
+                        parcel.keep()
             except TooLarge as error:
-                if self._settle(parcel.bury):
-                    self.say(f"{self.target.name}: {error}: set aside")
-                    self.buried += 1
-                return
-        if self._settle(parcel.done):
-            del self.given[parcel.key]
-        while len(self.given) > 1000:
-            del self.given[next(iter(self.given))]
-        self.tell()
+                return error
+            else:
+                self.failing = None
+                self.moved += 1
+                if self.left:
+                    self.left -= 1
+                return None
 
     def _settle(self, how: Callable[[], None]) -> bool:
         """Settle the message as soon as that is possible; False if it is no longer ours."""
         while True:
             try:
                 how()
-                self._well()
+                self.failing = None
                 return True
             except NotYours:
                 return False
             except PASSING as error:
                 self._fails(self.source.name, error)
 
-    def _keep(self, parcel: Parcel) -> None:
-        try:
-            parcel.keep()
-        except (NotYours, *PASSING):
-            # Another consumer may have it. Give it all the same: it arrives at most once more
-            pass
-
-    def _wait(self, what: Callable[[], Parcel]) -> Parcel:
-        """Wait; a signal ends that at once."""
-        self.waiting = True
-        try:
-            if self.phase != "moves" and not self.source.begun:
-                raise _Enough
-            return what()
-        finally:
-            self.waiting = False
-
-    def _well(self) -> None:
-        self.failing = None
-
     def _fails(self, name: str, error: Error) -> None:
-        """Report the reason, once, and wait: each time longer, up to a quarter of a lease, so that the message in hand is kept."""
+        """Say the reason, once, and wait: each time longer, up to a quarter of a lease."""
         text = f"{name}: {' '.join(str(error).split())}"
         since, before, pause = self.failing or (time.monotonic(), None, 0.0)
         if self.patience is not None and time.monotonic() - since >= self.patience:
@@ -187,7 +165,7 @@ class Shovel:
             self.say(text)
         self.waiting = True
         try:
-            if self.phase != "moves":
+            if self.stopping:
                 raise _Enough
             time.sleep(self.failing[2])
         finally:

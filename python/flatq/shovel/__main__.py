@@ -13,7 +13,8 @@ from ..errors import Error, Internal, Usage
 from . import Shovel, source, target
 
 
-def command(verb: str, words: list[str], places: Callable[[list[str]], tuple[str, str]] | None = None) -> int:
+def command(verb: str, words: list[str],
+            places: Callable[[list[str]], tuple[str, str]] | None = None) -> int:
     """Move what the command line asks for, and return its exit code."""
     try:
         given, names = options([word if word != "--once" else "-1" for word in words], "h1n:w:")
@@ -24,10 +25,8 @@ def command(verb: str, words: list[str], places: Callable[[list[str]], tuple[str
             raise Usage("FROM and TO are the same", 64)
         count = number("n", given["n"], 1) if "n" in given else None
         patience = number("w", given["w"]) if "w" in given else None
-        there = target(other)
-        # The note is found by the names of both ends: leave out the password, or a new one would hide the note of the last run
-        towards = there.name if "@" in other else other
-        return _run(verb, Shovel(source(one, towards), there, once="1" in given, count=count, patience=patience))
+        return _run(verb, Shovel(source(one), target(other), once="1" in given, count=count,
+                                 patience=patience))
     except Error as error:
         return fail(verb, error)
     except OSError as error:

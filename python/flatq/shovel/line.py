@@ -1,9 +1,10 @@
-"""A client of the line door, with the requests that moving messages needs: each request is a connection of its own, or a session in that of ssh."""
+"""A client of the line door: each request is a connection of its own, or a session in ssh's."""
 
 from __future__ import annotations
 
 import contextlib
 import math
+import os
 import re
 import secrets
 import socket
@@ -18,14 +19,14 @@ class Cut(Unreachable):
 
 
 class Client:
-    """The queue at HOST:PORT/QUEUE, unix:PATH/QUEUE or ssh://[USER@]HOST[:PORT]/QUEUE. All methods raise Unreachable (its subclass Cut: the door may have done what was asked), and the errors
-    that belong to the verb's exit codes, see errors.py."""
+    """The queue at HOST:PORT/QUEUE, unix:PATH/QUEUE or ssh://[USER@]HOST[:PORT]/QUEUE. All methods
+    raise Unreachable and the errors that belong to the verb's exit codes, see errors.py."""
 
     def __init__(self, place: str) -> None:
         queue = Queue(place)
         self.queue, self.place = queue.name, queue.host
-        if re.search(r"\s", self.queue):
-            raise Invalid(f"'{place}': a queue's name has no blanks", 65)
+        if re.search("[^!-~]", self.queue):
+            raise Invalid(f"'{printable(os.fsencode(place))}': no name of a queue", 65)
         self.ssh = Ssh(queue.host) if queue.host.startswith("ssh://") else None
         self.unix = queue.host.removeprefix("unix:") if queue.host.startswith("unix:") else None
         if self.ssh or self.unix:
@@ -37,12 +38,16 @@ class Client:
         self.port = int(port)
 
     def ask(self, verb: str, *words: str, body: bytes = b"", wait: float = 0) -> bytes:
-        """Send a request and return the verb's answer. wait: seconds that the verb was told to wait."""
+        """Return the verb's answer. wait: seconds that the verb was told to wait."""
         nonce = secrets.token_hex(8)
         request = " ".join([f"@{'@' * bool(self.ssh)}{nonce}@{verb}", *words]).encode() + b"\n"
-        answer, cut = self.ssh.exchange(request + body, wait) if self.ssh else (self._exchange(request + body, wait), Unreachable(f"{self.place}: no whole answer", 69))
-        if self.ssh:  # the login there may print something before the door's first line
+        if self.ssh:
+            answer, cut = self.ssh.exchange(request + body, wait)
+            # The login there may print something before the door's first line
             _, _, answer = answer.partition(nonce.encode() + b"\n")
+        else:
+            answer = self._exchange(request + body, wait)
+            cut = Unreachable(f"{self.place}: no whole answer", 69)
         data, _, last = answer.removesuffix(b"\n").rpartition(b"\n")
         # The last line has our nonce, so no part of a message looks like it
         mark = nonce.encode() + b" "
@@ -74,15 +79,18 @@ class Client:
     def _exchange(self, request: bytes, wait: float) -> bytes:
         try:
             connection = self._connect()
-        except (OSError, UnicodeError) as error:  # UnicodeError: a host's name with an empty or an overlong part
-            raise Unreachable(f"{self.place}: {getattr(error, 'strerror', None) or error}", 68) from None
+        except (OSError, UnicodeError) as error:
+            # UnicodeError: a host's name with an empty or an overlong part
+            text = getattr(error, "strerror", None) or error
+            raise Unreachable(f"{self.place}: {text}", 68) from None
         parts: list[bytes] = []
         with connection:
             try:
-                # The longest silence of the door. The request states its length, so our end of the connection stays open, by which the
-                # door sees that we live
+                # The longest silence of the door. The request states its length, so our end of the
+                # connection stays open, by which the door sees that we live
                 connection.settimeout(wait + 30)
-                # A door that refuses a message leaves the rest unread, which resets the connection after its answer
+                # A door that refuses a message leaves the rest unread, which resets the connection
+                # after its answer
                 with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                     connection.sendall(request)
                 with contextlib.suppress(ConnectionResetError):

@@ -1,6 +1,7 @@
 """A queue of Amazon's SQS, or of a server with its protocol, as an end of a shovel, by boto3.
 
-The endpoint, the region and the credentials are those that boto3 finds: AWS_ENDPOINT_URL, AWS_DEFAULT_REGION, AWS_PROFILE and others."""
+The endpoint, the region and the credentials are those that boto3 finds: AWS_ENDPOINT_URL,
+AWS_DEFAULT_REGION, AWS_PROFILE and others."""
 
 from __future__ import annotations
 
@@ -11,10 +12,12 @@ import re
 from typing import Any
 
 from ..command import needs
-from ..errors import Busy, Denied, Empty, Error, Invalid, Missing, NotYours, Unreachable, of_system, printable
-from .ends import LEASE, Parcel, Reserving, Target, TooLarge, key_of
+from ..errors import Busy, Denied, Empty, Error, Invalid, Missing, NotYours, Unreachable
+from ..errors import of_system, printable
+from .ends import LEASE, Parcel, Source, Target, TooLarge, key_of
 
-#: The attribute that marks base64. SQS takes only text that TEXT matches; it would take a carriage return too, but not every client keeps one
+#: The attribute that marks base64. SQS takes only text that TEXT matches; it would take a carriage
+#: return too, but not every client keeps one
 MARK, VALUE = "flatq-encoding", "base64"
 TEXT = re.compile("[\t\n -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]+")
 
@@ -39,7 +42,8 @@ def decode(message: dict[str, Any]) -> bytes:
 
 
 class Client:
-    """The queue at sqs://QUEUE. Raises Unreachable, 68 if nothing was asked; Missing, Denied, Busy, Invalid, NotYours, TooLarge."""
+    """The queue at sqs://QUEUE. Raises Unreachable, 68 if nothing was asked; Missing, Denied, Busy,
+    Invalid, NotYours, TooLarge."""
 
     def __init__(self, url: str) -> None:
         self.name, self.queue = url, url.partition("://")[2]
@@ -47,16 +51,16 @@ class Client:
             raise Invalid(f"'{url}': sqs://QUEUE", 65)
         try:
             import boto3  # type: ignore[import-untyped,import-not-found,unused-ignore]
-            import botocore.config  # type: ignore[import-untyped,import-not-found,unused-ignore]
-            import botocore.exceptions  # type: ignore[import-untyped,import-not-found,unused-ignore]
-            import botocore.parsers  # type: ignore[import-untyped,import-not-found,unused-ignore]
+            from botocore import config, exceptions, parsers  # type: ignore
         except ImportError:
             raise needs("shovel", "boto3", "boto3", "python3-boto3", "sqs") from None
-        self.boto3, self.errors = boto3, botocore.exceptions
+        self.boto3, self.errors = boto3, exceptions
         #: Errors for an answer that was cut off
-        self.cut = (botocore.exceptions.HTTPClientError, botocore.exceptions.IncompleteReadError, botocore.parsers.ResponseParserError)
-        # The shovel tries again by itself, and must know of each try whether it was asked
-        self.config = botocore.config.Config(connect_timeout=5, read_timeout=30, retries={"total_max_attempts": 1})
+        self.cut = (exceptions.HTTPClientError, exceptions.IncompleteReadError,
+                    parsers.ResponseParserError)
+        # The shovel tries again by itself
+        self.config = config.Config(connect_timeout=5, read_timeout=30,
+                                    retries={"total_max_attempts": 1})
         self.client: Any = None
         self.url = ""
         #: Whether the last answer came whole
@@ -90,30 +94,39 @@ class Client:
         return answer
 
     def _came(self, response_dict: Any, **more: Any) -> None:
-        """Check the length: botocore takes an answer that was cut off for an empty one, which would mean that the queue is empty."""
+        """Check the length: botocore takes an answer that was cut off for an empty one, which would
+        mean that the queue is empty."""
         if response_dict:
             head = response_dict["headers"]
-            self.whole = "transfer-encoding" in head or head.get("content-length") == str(len(response_dict["body"]))
+            length = str(len(response_dict["body"]))
+            self.whole = "transfer-encoding" in head or head.get("content-length") == length
 
     def _error(self, error: Any) -> Error:
         errors, text = self.errors, f"{self.name}: " + printable(str(error).encode())
         if isinstance(error, errors.ClientError) and self.whole:
-            code, said = error.response["Error"].get("Code", ""), error.response["Error"].get("Message", "")
-            status, text = error.response["ResponseMetadata"].get("HTTPStatusCode", 0), f"{self.name}: {code}: " + printable(said.encode())
+            about, status = error.response["Error"], error.response["ResponseMetadata"]
+            code, said, status = about.get("Code", ""), about.get("Message", ""), status.get(
+                "HTTPStatusCode", 0)
+            text = f"{self.name}: {code}: " + printable(said.encode())
             if re.search("NonExistentQueue|QueueDoesNotExist", code):
                 return Missing(f"{self.name}: no such queue", 66)
             if re.search("Throttl|OverLimit|TooManyRequests", code):
                 return Busy(text, 75)
-            if re.search("ReceiptHandleIsInvalid|MessageNotInflight", code) or "receipt handle has expired" in said:
+            if (re.search("ReceiptHandleIsInvalid|MessageNotInflight", code)
+                    or "receipt handle has expired" in said):
                 return NotYours(text, 66)
             if "shorter than" in said:
                 return TooLarge(text, 65)
             if status >= 500:
                 return Unreachable(text, 69)
-            return Denied(text, 77) if status in (401, 403) or re.search("Denied|Token|Signature|AccessKey", code) else Invalid(text, 65)
-        if isinstance(error, (errors.NoCredentialsError, errors.PartialCredentialsError, errors.CredentialRetrievalError)):
+            if status in (401, 403) or re.search("Denied|Token|Signature|AccessKey", code):
+                return Denied(text, 77)
+            return Invalid(text, 65)
+        if isinstance(error, (errors.NoCredentialsError, errors.PartialCredentialsError,
+                              errors.CredentialRetrievalError)):
             return Denied(text, 77)
-        if isinstance(error, (errors.EndpointConnectionError, errors.ConnectTimeoutError, errors.ProxyConnectionError, errors.SSLError)):
+        if isinstance(error, (errors.EndpointConnectionError, errors.ConnectTimeoutError,
+                              errors.ProxyConnectionError, errors.SSLError)):
             return Unreachable(text, 68)
         if isinstance(error, self.cut) or not self.whole:
             return Unreachable(text, 69)
@@ -122,7 +135,8 @@ class Client:
 
 
 class Sqs(Target):
-    """A queue, to which messages go. In a FIFO queue they are one group, in which a second message with the same key is refused for five minutes."""
+    """A queue, to which messages go. In a FIFO queue they are one group, in which a second message
+    with the same key is refused for five minutes."""
 
     def __init__(self, url: str) -> None:
         self.client, self.name = Client(url), url
@@ -134,72 +148,44 @@ class Sqs(Target):
             words["MessageAttributes"] = {MARK: {"DataType": "String", "StringValue": VALUE}}
         if self.name.endswith(".fifo"):
             # A deduplication id has at most 128 characters and no blanks, so hash the key
-            words.update(MessageGroupId="flatq", MessageDeduplicationId=hashlib.sha256(parcel.key.encode()).hexdigest())
+            once = hashlib.sha256(parcel.key.encode()).hexdigest()
+            words.update(MessageGroupId="flatq", MessageDeduplicationId=once)
         self.client.ask("send_message", **words)
 
 
 class _Received(Parcel):
-    def __init__(self, source: SqsSource, message: dict[str, Any]) -> None:
+    def __init__(self, client: Client, message: dict[str, Any]) -> None:
         # the queue, with its server, and the id
-        super().__init__(decode(message), key_of(source.client.url, message["MessageId"], body=message["Body"].encode()))
-        self.source, self.receipt = source, message["ReceiptHandle"]
+        super().__init__(decode(message), key_of(client.url, message["MessageId"],
+                                                 body=message["Body"].encode()))
+        self.client, self.receipt = client, message["ReceiptHandle"]
 
     def done(self) -> None:
-        self.source.write("given", self.receipt)
-        self.source.client.ask("delete_message", ReceiptHandle=self.receipt)
+        self.client.ask("delete_message", ReceiptHandle=self.receipt)
 
     def keep(self) -> None:
-        self.source.client.ask("change_message_visibility", ReceiptHandle=self.receipt, VisibilityTimeout=LEASE)
+        self._visible(LEASE)
 
     def back(self) -> None:
-        self.source.client.ask("change_message_visibility", ReceiptHandle=self.receipt, VisibilityTimeout=0)
-        self.source.write("nothing")
+        self._visible(0)
+
+    def _visible(self, seconds: int) -> None:
+        self.client.ask("change_message_visibility", ReceiptHandle=self.receipt,
+                        VisibilityTimeout=seconds)
 
 
-class SqsSource(Reserving):
-    """A message in hand is invisible to others for LEASE seconds. The next start gives back what the note says was held, and deletes what was given."""
+class SqsSource(Source):
+    """A message in hand is invisible to others for LEASE seconds."""
 
-    def __init__(self, url: str, towards: str) -> None:
-        super().__init__(url, url, towards)
-        self.client = Client(url)
+    def __init__(self, url: str) -> None:
+        self.client, self.name = Client(url), url
 
     def take(self, wait: float) -> Parcel:
-        self.open_note()
-        if len(self.left) == 2:
-            self._go_on(*self.left)
-        self.left = []
-        if self.doubt:
-            if self.doubt.age() < LEASE and self._invisible():
-                self.doubt.wait()
-            self.doubt.end()
-        self.write("asked")
-        # In doubt until there is an answer
-        self.doubt.arise()
-        try:
-            # Wait at least a second: otherwise SQS asks only some of its servers, and may miss messages
-            answer = self.client.ask("receive_message", WaitTimeSeconds=max(1, int(wait)), VisibilityTimeout=LEASE, MaxNumberOfMessages=1,
-                                     MessageAttributeNames=[MARK])
-        except Error as error:
-            if error.code != 69:
-                self.doubt.end()
-            raise
+        # Wait at least a second: otherwise SQS asks only some of its servers
+        answer = self.client.ask("receive_message", WaitTimeSeconds=max(1, int(wait)),
+                                 VisibilityTimeout=LEASE, MaxNumberOfMessages=1,
+                                 MessageAttributeNames=[MARK])
         messages = answer.get("Messages", [])
-        if messages:
-            self.write("held", messages[0]["ReceiptHandle"])
-        self.doubt.end()
         if not messages:
             raise Empty("nothing there", 66)
-        return _Received(self, messages[0])
-
-    def _go_on(self, word: str, receipt: str) -> None:
-        # Where it is no longer ours, it is at its old place, or gone
-        with contextlib.suppress(NotYours, Invalid):
-            if word == "given":
-                self.client.ask("delete_message", ReceiptHandle=receipt)
-            else:
-                self.client.ask("change_message_visibility", ReceiptHandle=receipt, VisibilityTimeout=0)
-
-    def _invisible(self) -> int:
-        """The number of messages in flight: held by others, or by a shovel that was cut off."""
-        name = "ApproximateNumberOfMessagesNotVisible"
-        return int(self.client.ask("get_queue_attributes", AttributeNames=[name])["Attributes"][name])
+        return _Received(self.client, messages[0])

@@ -1,74 +1,75 @@
 """A line door on another machine, by ssh: one connection, which all requests share.
 
-A process of ours, `ssh -M -N`, keeps the connection. Each request is a session in it: `ssh -S SOCKET` runs `flatq door` there."""
+A process of ours, `ssh -M -N`, keeps the connection. Each request is a session in it:
+`ssh -S SOCKET` runs `flatq door` there."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shutil
-import signal
 import subprocess
 import tempfile
 import time
+from typing import Any
 
-from .. import verbs
 from ..errors import Denied, Error, Invalid, Unreachable, of_system, printable
 
-# Nothing else may become an option of ssh, or a word for a shell; lib/doors/ssh.sh has the same rule, and the same command
-_URL = re.compile(r"ssh://(?:([A-Za-z0-9._+][A-Za-z0-9@._+-]*)@)?(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._][A-Za-z0-9._-]*))(?::([0-9]{1,5}))?")
-_DOOR = "sh -c 'exec flatq door --spool \"${FLATQ_DIR:-${XDG_STATE_HOME:+$XDG_STATE_HOME/flatq}}\"'"
-_REFUSED = re.compile(r"Host key verification failed\.|\S+: Permission denied \(.*\)\.|.*: Too many authentication failures")
+# Nothing else may become an option of ssh, or a word for a shell. lib/doors/ssh.sh has the same
+# rule, and the same command
+_URL = re.compile(r"ssh://(?:([A-Za-z0-9._+][A-Za-z0-9@._+-]*)@)?"
+                  r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._][A-Za-z0-9._-]*))(?::([0-9]{1,5}))?")
+_DOOR = ("sh -c 'exec flatq door --spool"
+         " \"${FLATQ_DIR:-${XDG_STATE_HOME:+$XDG_STATE_HOME/flatq}}\"'")
+_REFUSED = re.compile(r"Host key verification failed\.|\S+: Permission denied \(.*\)\."
+                      r"|.*: Too many authentication failures")
 #: Seconds until a connection must have been made
 PATIENCE = 30
 
 
 class Ssh:
-    """The door at ssh://[USER@]HOST[:PORT]. Connects at its first use, and again after a failure."""
+    """The door at ssh://[USER@]HOST[:PORT]. Connects at its first use, and after a failure."""
 
     def __init__(self, place: str) -> None:
         parts = _URL.fullmatch(place)
         if not parts or (parts[4] and not 0 < int(parts[4]) < 65536):
             raise Invalid(f"'{place}': ssh://[USER@]HOST[:PORT]/QUEUE", 65)
         self.place = place
-        self.words = [*(("-p", parts[4]) if parts[4] else ()), *(("-l", parts[1]) if parts[1] else ()), parts[2] or parts[3]]
+        port, user = ("-p", parts[4]) if parts[4] else (), ("-l", parts[1]) if parts[1] else ()
+        self.words = [*port, *user, parts[2] or parts[3]]
         self.directory = ""
-        self.keeper: verbs.Process | None = None
+        self.keeper: subprocess.Popen[bytes] | None = None
 
     def exchange(self, request: bytes, wait: float) -> tuple[bytes, Error]:
-        """The door's answer, as much of it as came, and the error to raise if that is not all. Raises Unreachable, Denied, Busy or Disk if nothing
-        was sent."""
-        process: verbs.Process | None = None
+        """Return the door's answer, as much of it as came, and the error to raise if that is not
+        all. Raises Unreachable, Denied, Busy or Disk if nothing was sent."""
         try:
             self._connect()
-            with verbs.source(request) as stdin:
-                process = self._start(["-o", "ControlMaster=no"], [_DOOR], stdin, subprocess.PIPE, subprocess.PIPE)
-                try:
-                    out, err = process.communicate(timeout=wait + 30)
-                except subprocess.TimeoutExpired:
-                    self.close()
-                    out, err = b"", b"no answer"
-                finally:
-                    if process.returncode is None:
-                        process.kill()
-                        process.communicate()
+            pipe = subprocess.PIPE
+            process = self._start("-o", "ControlMaster=no", command=[_DOOR], stdin=pipe,
+                                  stdout=pipe, stderr=pipe)
         except Error:
             # Some are an OSError, too
             raise
         except OSError as error:
-            if process is None:
-                raise of_system(self.place, error) from None
-            out, err = b"", (error.strerror or str(error)).encode()
+            raise of_system(self.place, error) from None
+        with process:
+            try:
+                out, err = process.communicate(request, wait + 30)
+            except subprocess.TimeoutExpired:
+                out, err = b"", b"no answer"
+                self.close()
+            finally:
+                process.kill()
         return out, self._failure(err)
 
-    def _start(self, options: list[str], command: list[str], stdin: object, stdout: int, stderr: object) -> verbs.Process:
-        words = [*(os.environ.get("FLATQ_SSH") or "ssh -o BatchMode=yes").split(), "-T", "-S", os.path.join(self.directory, "s"), *options]
-        try:
-            # In a session of its own: a terminal's ^C is for us, who may still wait for an acknowledgement
-            return verbs.Process([*verbs.with_us(), *words, *self.words, *command], stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True)
-        except OSError as error:
-            raise Unreachable(f"{self.place}: {words[0]}: {error.strerror}", 69) from None
+    def _start(self, *options: str, command: list[str], **how: Any) -> subprocess.Popen[bytes]:
+        # If we are killed, it ends too
+        words = ["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []
+        program = (os.environ.get("FLATQ_SSH") or "ssh -o BatchMode=yes").split()
+        words += [*program, "-T", "-S", os.path.join(self.directory, "s"), *options]
+        # In a session of its own: a terminal's ^C is for us, who may wait for an acknowledgement
+        return subprocess.Popen([*words, *self.words, *command], start_new_session=True, **how)
 
     def _connect(self) -> None:
         if self.keeper and self.keeper.poll() is None:
@@ -77,7 +78,9 @@ class Ssh:
         self.directory = tempfile.mkdtemp(prefix="flatq.")
         try:
             with tempfile.TemporaryFile() as errors:
-                self.keeper = self._start(["-M", "-N", "-o", "ControlPersist=no"], [], subprocess.DEVNULL, subprocess.DEVNULL, errors)
+                null = subprocess.DEVNULL
+                self.keeper = self._start("-M", "-N", "-o", "ControlPersist=no", command=[],
+                                          stdin=null, stdout=null, stderr=errors)
                 end = time.monotonic() + PATIENCE
                 # The socket is there once we are let in
                 while not os.path.exists(os.path.join(self.directory, "s")):
@@ -100,18 +103,13 @@ class Ssh:
         """End the connection."""
         keeper, self.keeper = self.keeper, None
         if keeper:
-            with contextlib.suppress(ProcessLookupError):
-                keeper.send_signal(signal.SIGTERM)
-                # One that was stopped would not hear it
-                keeper.send_signal(signal.SIGCONT)
-            # RACE: OpenSSH's handler sets a flag, which is looked at before a poll(): a TERM that comes between them is seen at the next packet
-            end = time.monotonic() + 2
-            while keeper.poll() is None and time.monotonic() < end:
-                time.sleep(0.01)
-            keeper.kill()
-            keeper.wait()
+            keeper.terminate()
+            try:
+                # OpenSSH may see a TERM only at the next packet
+                keeper.wait(2)
+            except subprocess.TimeoutExpired:
+                keeper.kill()
+                keeper.wait()
         if self.directory:
             shutil.rmtree(self.directory, ignore_errors=True)
-            with contextlib.suppress(OSError):  # without free descriptors, rmtree cannot open the directory, which is empty by now
-                os.rmdir(self.directory)
             self.directory = ""
