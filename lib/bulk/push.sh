@@ -5,9 +5,9 @@ need engine/lock engine/sync engine/boot engine/proof engine/fold engine/bound b
 
 # bulk_push l|0|import QUEUE - store each line of standard input, or each piece that ends with a
 # NUL, or what lib/import reads, as a message. Reads push_priority push_lease push_wait push_length.
-# Sets bulk_count, bulk_first, bulk_last. The messages enter the queue block by block, in order,
-# before the answer; a crash in between leaves the first ones. Returns 65, and stores nothing, if
-# one is larger than FLATQ_MOST_BYTES
+# Sets bulk_count, bulk_first, bulk_last. The messages enter the queue in order, before the answer;
+# a crash in between leaves the first ones. Returns 65, and stores nothing, if one is larger than
+# FLATQ_MOST_BYTES
 bulk_push() {
   queue_open "$2" make || return
   clock_read
@@ -184,15 +184,10 @@ bulk_lines() {
     END { if (open) flush() }'
 }
 
-# bulk_enter - rename bulk_path, a block of the stage, into queue/, or its flat files into the block
-# that is there. Only mkdir tells which: after a failed look, mv would put the new block inside the
-# old one. No mv renames anything to `/.`, and rename(2) replaces only an empty directory
+# bulk_enter - move the flat files of bulk_path, a block of the stage, into the block bulk_block of
+# queue/. No mv renames anything to `/.` if that directory is not there
 bulk_enter() {
-  [ -d "$bulk_path" ] || return 1
-  if mkdir "$bulk_block"; then
-    mv -f "$bulk_path" "$q/queue/." || absent "$bulk_path"
-    return
-  fi
+  mkdir -p "$bulk_block" || return
   set --
   for bulk_flat in "$bulk_path"/* end; do
     [ "$bulk_flat" = end ] || { set -- "$@" "$bulk_flat"; [ $# -eq 100 ] || continue; }
@@ -214,7 +209,7 @@ bulk_torn() {
   return "$1"
 }
 
-# bulk_commit - under the lock, rename every block of the stage, or its flat files, to its place
+# bulk_commit - under the lock, move the flat files of every block of the stage to their place
 bulk_commit() {
   queue_conf || return
   push_need=$bulk_count push_key='' push_dup=''
@@ -226,11 +221,5 @@ bulk_commit() {
     bulk_enter || { disk_failed "$q/queue"; bulk_torn $?; return; }
     sync_paths "$bulk_block" "$q/queue" || { bulk_torn $?; return; }
   done
-  # A few messages are cheaper as single ones
-  if [ "$bulk_count" -lt 100 ]; then
-    for bulk_path in "$bulk_block"/*."$nonce"; do
-      queue_unfold "${bulk_path##*/}" || :
-    done
-  fi
   log_line push "$bulk_first" 0 "$bulk_bytes" 0 "bulk-$bulk_count"
 }
