@@ -6,13 +6,15 @@
 
 need doors/door engine/input doors/http/say
 
-# request_line_read - set request_line to the input up to CRLF; return 1 at the end of the input
+# request_line_read STATUS - set request_line to the input up to CRLF; return 1 at the end of the
+# input. Answer a line that is too long with STATUS
 request_line_read() {
   IFS= read -r request_line || return
   case $request_line in
   *"$cr") request_line=${request_line%"$cr"} ;;
   *) bad 400 'a line without CRLF' ;;
   esac
+  [ ${#request_line} -le 8192 ] || bad "$1" 'a line has more than 8192 bytes'
 }
 
 # request_read - read the request line and the header fields into method target version length
@@ -24,7 +26,7 @@ request_read() {
   fields=0 head_bytes=0 request_empty=0
   # RFC 9112 says to ignore an empty line in front
   while :; do
-    request_line_read || return
+    request_line_read 414 || return
     [ -z "$request_line" ] || break
     request_empty=$((request_empty + 1))
     [ $request_empty -le 4 ] || bad 400 'no request line'
@@ -33,10 +35,9 @@ request_read() {
   request_began=$now
   request_limit 431
   request_line_parse
-  while request_line_read || bad 400 'the request was cut'; do
+  while request_line_read 431 || bad 400 'the request was cut'; do
     [ -n "$request_line" ] || break
     request_count
-    [ ${#request_line} -le 8192 ] || bad 431 'a header field has more than 8192 bytes'
     request_field
   done
   door_tell 0 http || exit 74
@@ -56,7 +57,6 @@ request_limit() {
 
 # request_line_parse - set method, target and version, and unset keep for HTTP/1.0
 request_line_parse() {
-  [ ${#request_line} -le 8192 ] || bad 414 'the request line has more than 8192 bytes'
   case $request_line in
   *[!\ -~]*) bad 400 'the request line has strange bytes' ;;
   esac
@@ -137,7 +137,6 @@ chunked_alone='Transfer-Encoding must be chunked and nothing else'
 # field_split - set head_name and head_value from request_line, a header or trailer field
 field_split() {
   head_name=${request_line%%:*}
-  [ ${#head_name} -le 256 ] || bad 431 'a header field with a long name'
   head_value=${request_line#"$head_name"}
   case $head_value in
   :*) head_value=${head_value#:} ;;
@@ -174,7 +173,7 @@ body_store() {
       length=$((length + chunk))
       is_number "$length" "$FLATQ_MOST_BYTES" || bad 413 "$body_too_large"
       body_more $chunk || return
-      request_line_read || bad 400 'the body was cut'
+      request_line_read 431 || bad 400 'the body was cut'
       [ -z "$request_line" ] || bad 400 'a chunk is longer than its size'
     done
   else
@@ -203,12 +202,11 @@ body_remove() {
 # chunk_size - read the line in front of a chunk, or the last one and the trailer; set `chunk` to
 # its size
 chunk_size() {
-  request_line_read || bad 400 'the body was cut'
-  [ ${#request_line} -le 256 ] || bad 400 'a long line with the size of a chunk'
-  case $request_line in
-  *[!\ -~]*) bad 400 'a bad size of a chunk' ;;
-  esac
+  request_line_read 431 || bad 400 'the body was cut'
   chunk=${request_line%%;*}
+  case $request_line in
+  *[!\ -~]*) chunk= ;;
+  esac
   case $chunk in
   '' | *[!0-9A-Fa-f]*) bad 400 'a bad size of a chunk' ;;
   esac
@@ -216,7 +214,7 @@ chunk_size() {
   [ ${#unpadded} -le 7 ] || bad 413 'a chunk that is too large'
   chunk=$((0x$unpadded))
   [ $chunk = 0 ] || return 0
-  while request_line_read || bad 400 'the body was cut'; do
+  while request_line_read 431 || bad 400 'the body was cut'; do
     [ -n "$request_line" ] || return 0
     request_count
     field_split
