@@ -12,7 +12,7 @@ need engine/lock engine/boot engine/bound bulk/push
 # stage STEP ARGUMENT ... - run one of the steps
 stage() {
   shell_reset
-  spool_open || die $? "$why"
+  spool_open make || die $? "$why"
   clock_read
   stage_step=$1
   shift

@@ -6,15 +6,14 @@ need engine/sync engine/clock
 # All places of a queue but wal/, which is created last (queue_make)
 queue_places='body fold queue unfold head out done delayed buried claimed keys wait room tmp'
 
-# spool_boot - called by the first verb after a boot: put back all messages that were handed out,
-# check every line, and open a new range of ids, so that an id which did not reach the disk is never
-# given again (I1)
+# spool_boot [make] - called by the first verb after a boot: put back all messages that were handed
+# out, check every line, and open a new range of ids, so that an id which did not reach the disk is
+# never given again (I1)
 spool_boot() {
-  mkdir -p "$FLATQ_DIR/.ids" "$FLATQ_DIR/.boot" "$FLATQ_DIR/.wait" "$FLATQ_DIR/.try" || {
-    [ -d "$FLATQ_DIR" ] && disk_at=$FLATQ_DIR || disk_at=${FLATQ_DIR%/*}
-    disk_failed "$disk_at" "spool $FLATQ_DIR"
-    return
-  }
+  spool_there "$@" || return
+  # .ids first: it says that this is a spool
+  mkdir -p "$FLATQ_DIR/.ids" "$FLATQ_DIR/.boot" "$FLATQ_DIR/.wait" "$FLATQ_DIR/.try" ||
+    { disk_failed "$FLATQ_DIR" "spool $FLATQ_DIR"; return; }
   lock_spool || return
   # RACE: another verb may have done this while we waited for the lock
   boot_read
@@ -27,35 +26,87 @@ spool_boot() {
   return $spool_boot_code
 }
 
+# spool_there [make] - return 66 if there is no spool, unless it is to `make` one: then there may be
+# none in an empty directory, or it is a new one in a directory that exists
+spool_there() {
+  there_names=$(exec ls -A "$FLATQ_DIR/" 2>&1 9>&-)
+  there_code=$? there_other='' why="no spool at $FLATQ_DIR"
+  case $there_code.$there_names in
+  0.*) ;;
+  *'No such file or directory') spool_new "$@"; return ;;
+  *'Not a directory') why="$why: this is no directory"; return 66 ;;
+  *'ermission denied') why="spool $FLATQ_DIR: not allowed"; return 77 ;;
+  *) why="spool $FLATQ_DIR: cannot be listed"; return 74 ;;
+  esac
+  for there_name in $there_names; do
+    case $there_name in
+    # .format.1 comes before .ids
+    .format.1) ;;
+    .format.*) spool_newer "${there_name#.format.}"; return ;;
+    .ids) return 0 ;;
+    # A verb that could not make the spool has tried the disk; a file system has its own directory
+    .probe.* | lost+found) ;;
+    *) there_other=1 ;;
+    esac
+  done
+  [ "${1:-}" = make ] || return 66
+  [ -n "$there_other" ] || return 0
+  why="$why: the directory is not empty"
+  return 66
+}
+
+# spool_new [make] - make the directory of a new spool
+spool_new() {
+  [ "${1:-}" = make ] || return 66
+  # A new user may have no .local/state
+  case $FLATQ_DIR in
+  "${XDG_STATE_HOME:-${HOME:-}/.local/state}/flatq") set -- -p ;;
+  *) set -- ;;
+  esac
+  # RACE: another verb may make it
+  there_names=$(exec mkdir "$@" "$FLATQ_DIR" 2>&1) || [ -d "$FLATQ_DIR" ] && return 0
+  case $there_names in
+  *'No such file or directory' | *'Not a directory')
+    why="$why: the directory above it is missing"
+    return 66 ;;
+  esac
+  disk_failed "${FLATQ_DIR%/*}" "spool $FLATQ_DIR"
+}
+
+# spool_newer FORMAT - return 70, with `why`
+spool_newer() {
+  why="spool $FLATQ_DIR has format $1, and this flatq knows format 1: use a newer one"
+  return 70
+}
+
 # boot_missing - for boot_read, which has seen no record of this boot: return 66 if there is none
 boot_missing() {
-  need engine/proof
-  absent "$FLATQ_DIR/.boot" && return 66
-  case $absent_said in
-  *'ermission denied'*) why="spool $FLATQ_DIR: not allowed"; return 77 ;;
-  esac
   # Without -q: the tools were not tried on this boot, and busybox's ls knows none
-  names=$(exec ls "$FLATQ_DIR/.boot") || { why="cannot list $FLATQ_DIR/.boot"; return 74; }
-  case $names in
-  *"$boot".*) ;;
-  *) return 66 ;;
+  there_names=$(exec ls "$FLATQ_DIR/.boot" 2>&1 9>&-)
+  case $?.$there_names in
+  *"$boot".*)
+    # RACE: another verb has made it since the first look
+    set -- "$FLATQ_DIR/.boot/$boot".*
+    [ "$1" = "$FLATQ_DIR/.boot/$boot.*" ] || { boot_read; return; }
+    why="spool $FLATQ_DIR: cannot read its record of this boot"
+    return 74 ;;
+  0.* | *'No such file or directory' | *'Not a directory') return 66 ;;
+  *'ermission denied') why="spool $FLATQ_DIR: not allowed"; return 77 ;;
   esac
-  # RACE: another verb has made it since the first look
-  set -- "$FLATQ_DIR/.boot/$boot".*
-  [ "$1" = "$FLATQ_DIR/.boot/$boot.*" ] || { boot_read; return; }
-  why="spool $FLATQ_DIR: cannot read its record of this boot"
+  why="cannot list $FLATQ_DIR/.boot"
   return 74
 }
 
 # spool_boot_locked - spool_boot under the spool's lock
 spool_boot_locked() {
   boot_left='' boot_unread=
-  spool_own && spool_sync_read || return
+  spool_own && spool_marks || return
   need engine/probe
   tools_probe && spool_clock || return
   # An older version of flatq has recovered the spool on this boot: what it has handed out is still
   # held
-  [ ! -e "$FLATQ_DIR/.boot/$boot" ] || { boot_old && spool_boot_sync && spool_boot_mark; return; }
+  for boot_record in "$FLATQ_DIR/.boot/$boot"*; do :; done
+  [ ! -e "$boot_record" ] || { boot_old && spool_boot_sync && spool_boot_mark; return; }
   # On a full disk, make room and repeat: even the recovery of a queue may need a directory, to bury
   # a message that has no tries left
   spool_boot_sync && spool_boot_list &&
@@ -76,9 +127,11 @@ spool_own() {
   return 77
 }
 
-# spool_sync_read - set spool_sync to what the spool was made with (.sync.on or .sync.off), or note
-# it if the spool is new, or from an older version, whose record tells
-spool_sync_read() {
+# spool_marks - note the format; set spool_sync to what the spool was made with (.sync.on or
+# .sync.off), or note it if the spool is new, or so old that its record told
+spool_marks() {
+  sync_how=
+  true >"$FLATQ_DIR/.format.1" || { disk_failed "$FLATQ_DIR" "spool $FLATQ_DIR"; return; }
   for spool_sync in on off; do
     [ ! -e "$FLATQ_DIR/.sync.$spool_sync" ] || return 0
   done
@@ -86,10 +139,12 @@ spool_sync_read() {
   true >"$FLATQ_DIR/.sync.$spool_sync" || disk_failed "$FLATQ_DIR" "spool $FLATQ_DIR"
 }
 
-# boot_old - take the wall clock at the boot from the record of an older version, which is a text
+# boot_old - take the wall clock at the boot from boot_record, an older version's: in its name, or in
+# its text
 boot_old() {
-  read -r boot_line <"$FLATQ_DIR/.boot/$boot" && is_number "${boot_line%% *}" 9999999999 &&
-    epoch=$number && return 0
+  boot_line=${boot_record#"$FLATQ_DIR/.boot/$boot"} boot_line=${boot_line#.}
+  { [ -n "$boot_line" ] || read -r boot_line <"$boot_record"; } &&
+    is_number "${boot_line%%[. ]*}" 9999999999 && epoch=$number && return 0
   why="spool $FLATQ_DIR: cannot read its record of this boot"
   return 74
 }
@@ -182,17 +237,19 @@ ids_room() {
 
 # spool_boot_mark - make the record of this boot, and remove the old ones
 spool_boot_mark() {
-  boot_new=$FLATQ_DIR/.boot/$boot.$epoch.$base64_wrap.$spool_sync
-  [ "$spool_sync" = off ] || boot_new=$boot_new$sync_how
-  boot_new=$boot_new$boot_unread
+  boot_new=$FLATQ_DIR/.boot/$boot.v1.$epoch.$base64_wrap.$spool_sync$sync_how$boot_unread
+  boot_now=
   # Remove the old records first: a full disk may have no room for a second one. That of this boot
-  # goes last, since it says that living owners hold what was handed out
+  # is renamed, since it says that living owners hold what was handed out
   for boot_stale in "$FLATQ_DIR"/.boot/*; do
-    [ "$boot_stale" = "$FLATQ_DIR/.boot/$boot" ] || [ "$boot_stale" = "$boot_new" ] ||
-      rm -f "$boot_stale"
+    case $boot_stale in
+    "$FLATQ_DIR/.boot/$boot"*) boot_now=$boot_stale ;;
+    *) rm -f "$boot_stale" ;;
+    esac
   done
-  true >"$boot_new" || { disk_failed "$FLATQ_DIR/.boot" "spool $FLATQ_DIR"; return; }
-  rm -f "$FLATQ_DIR/.boot/$boot" && rm -rf "$FLATQ_DIR/.tools"
+  if [ -n "$boot_now" ]; then mv -f "$boot_now" "$boot_new"; else true >"$boot_new"; fi ||
+    { disk_failed "$FLATQ_DIR/.boot" "spool $FLATQ_DIR"; return; }
+  rm -rf "$FLATQ_DIR/.tools"
 }
 
 # tools_print - try the tools again, and print what was tried; exit with an error line if that fails

@@ -11,10 +11,8 @@ need engine/queues engine/proof engine/piped
 log_open() {
   log_queue=${1-} log_path=$FLATQ_DIR log_state='' log_seen=none
   log_allowed "$FLATQ_DIR" || return
-  if [ $# -eq 0 ]; then
-    expect_path "$FLATQ_DIR" "no spool $FLATQ_DIR"
-    return
-  fi
+  [ -e "$FLATQ_DIR/.ids" ] || { need engine/boot; spool_there || return; }
+  [ $# -gt 0 ] || return 0
   name_check "$1" || return
   name_to_disk "$1"
   log_path=$FLATQ_DIR/$name_disk

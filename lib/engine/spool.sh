@@ -13,8 +13,9 @@ spool_find() {
   esac
 }
 
-# spool_open - find the spool; create it if there is none; recover it if this is its first use since
-# the system started. Set `boot` to what the kernel calls this boot
+# spool_open [make] - find the spool, and recover it if this is its first use since the system
+# started. Return 66 if there is none, unless it is to `make` one, and may. Set `boot` to what the
+# kernel calls this boot
 spool_open() {
   spool_find || return
   # Without it nobody would look, after a power cut, for slips whose bodies did not reach the disk
@@ -25,7 +26,7 @@ spool_open() {
   }
   boot_read
   boot_code=$?
-  [ $boot_code -ne 66 ] || { need engine/boot; spool_boot; boot_code=$?; }
+  [ $boot_code -ne 66 ] || { need engine/boot; spool_boot "$@"; boot_code=$?; }
   [ $boot_code -eq 0 ] || return $boot_code
   case ${FLATQ_SYNC:-} in
   "$spool_sync" | '') return 0 ;;
@@ -34,23 +35,32 @@ spool_open() {
   return 64
 }
 
-# boot_read - read the record of this boot, whose name is BOOT.EPOCH.BASE64_WRAP.SYNC: set epoch
-# (the wall clock at the boot), base64_wrap, spool_sync (on or off), and sync_how (`-f` if sync
-# takes nothing else); and boot_unread, if a queue could not be read then. Return 66 if no verb has
-# run since this boot. A record that cannot be seen is no new boot (R1): recovery would put back what
-# living owners hold
+# boot_read - read the record of this boot, whose name is BOOT.vFORMAT.EPOCH.BASE64_WRAP.SYNC: set
+# epoch (the wall clock at the boot), base64_wrap, spool_sync (on or off), and sync_how (`-f` if
+# sync takes nothing else); and boot_unread, if a queue could not be read then. Return 66 if no verb
+# of this format has run since this boot. A record that cannot be seen is no new boot (R1): recovery
+# would put back what living owners hold
 boot_read() {
   set -- "$FLATQ_DIR/.boot/$boot".*
   [ "$1" != "$FLATQ_DIR/.boot/$boot.*" ] || { need engine/boot; boot_missing; return; }
-  boot_rest=${1##*/} boot_rest=${boot_rest#"$boot".}
-  epoch=${boot_rest%%.*} boot_rest=${boot_rest#*.}
-  base64_wrap=${boot_rest%%.*} sync_how='' spool_sync=${boot_rest#*.}
-  boot_unread=${spool_sync#"${spool_sync%.unread}"} spool_sync=${spool_sync%.unread}
+  IFS=.
+  # shellcheck disable=SC2086 # split at the dots
+  set -- ${1#"$FLATQ_DIR/.boot/$boot."}
+  IFS=$blanks
+  case ${1:-} in
+  v1) ;;
+  v*) need engine/boot; spool_newer "${1#v}"; return ;;
+  # An earlier flatq gave it none
+  *) set -- v0 "$@" ;;
+  esac
+  epoch=${2:-} base64_wrap=${3:-} sync_how='' spool_sync=${4:-} boot_unread=${5:+.$5}
   [ "$spool_sync" != on-f ] || spool_sync=on sync_how=-f
   # The shell calculates with the epoch (R7)
   case $epoch.$base64_wrap.$spool_sync in
   *[!0-9]*.*.* | ???????????*.-* | 0[0-9]*) ;;
-  [0-9]*.-w0.on | [0-9]*.-w0.off | [0-9]*.--.on | [0-9]*.--.off) return 0 ;;
+  [0-9]*.-w0.on | [0-9]*.-w0.off | [0-9]*.--.on | [0-9]*.--.off)
+    [ "$1" = v1 ] || return 66
+    return 0 ;;
   esac
   why="spool $FLATQ_DIR: cannot read its record of this boot"
   return 74

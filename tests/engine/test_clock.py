@@ -65,6 +65,7 @@ def test_a_delay_over_a_thousand_seconds_boundaries(flatq, clock):
     assert got == [1, 999, 1000, 99999, 100000]
 
 
+@pytest.mark.new
 def test_the_wall_clock_is_set_back_and_forth(shell, flatq, clock, wall):
     """While the system runs, setting the wall clock changes no delay, no lease and no order."""
     wall(1_700_000_000)
@@ -170,6 +171,7 @@ def test_the_same_ids_are_never_given_twice(flatq, spool, clock):
     assert push(flatq, b"x") > ids[-1]
 
 
+@pytest.mark.new
 def test_a_delay_goes_on_over_a_boot(flatq, clock, wall):
     """The delay counts on by the wall clock, the only clock that goes on over a boot."""
     wall(1_700_000_000)
@@ -183,6 +185,7 @@ def test_a_delay_goes_on_over_a_boot(flatq, clock, wall):
     assert pop(flatq) == b"x"
 
 
+@pytest.mark.new
 def test_the_wall_clock_was_set_back_over_a_boot(flatq, clock, wall):
     """The delay then takes longer by as much. Nothing else changes, since ids and the order do not depend on time."""
     wall(1_700_000_000)

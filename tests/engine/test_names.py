@@ -129,6 +129,7 @@ def test_the_spool_may_lie_anywhere_in_every_shell(shell, flatq, tmp_path):
 
 def anywhere(flatq, tmp_path, name):
     spool = tmp_path / name / "spool"
+    spool.parent.mkdir()
     flatq.env["FLATQ_DIR"] = str(spool)
     push(flatq, b"x", "-k", "key", "q/r")
     flatq("create", "-b", "3", "q/r", check=0)

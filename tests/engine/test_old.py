@@ -273,19 +273,6 @@ def test_doctor_syncs_a_flat_file_before_the_old_one_goes(flatq, spool, stub):
     assert [[f"flat.{nonce}", f"strange.{nonce}.{old.name}", "tmp", old.name], [block, new.name]] == said[-2:]
 
 
-@pytest.mark.new
-def test_a_spool_of_the_article(flatq, spool):
-    """The article keeps a queue file, a write-ahead log and a journal in the spool's directory. flatq leaves them alone."""
-    spool.mkdir()
-    for name, text in (("jobs.queue", "aGVsbG8=\n"), ("jobs.wal.1", "aGVsbG8=\n"), ("jobs.wal", "x"), ("jobs.cut", "")):
-        (spool / name).write_text(text)
-    push(flatq, b"x", "jobs")
-    assert pop(flatq, "jobs") == b"x"
-    flatq("wal", check=0)
-    assert (spool / "jobs.queue").read_text() == "aGVsbG8=\n"
-    assert len(list(spool.iterdir())) >= 5
-
-
 def test_a_queue_by_a_link(shell, flatq, spool, tmp_path):
     """The directory of a queue, and that of the spool, may be a link."""
     push(flatq, b"1", "q")

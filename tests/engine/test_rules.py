@@ -694,10 +694,10 @@ def test_a_slip_that_is_none(flatq, field, text):
     assert flatq("pop", "q", check=0).out == b"2"
 
 
-@pytest.mark.parametrize("record", ["PPID[$(touch x)0].-w0.off", "08.-w0.off", "1700000000.-x.off",
-    "1700000000.-w0.maybe", ""])
+@pytest.mark.parametrize("record", ["v1.PPID[$(touch x)0].-w0.off", "v1.08.-w0.off", "v1.1700000000.-x.off",
+    "v1.1700000000.-w0.maybe", "v1", "", "PPID[$(touch x)0].-w0.off"])
 def test_a_boot_that_is_none(shell, flatq, record):
-    """Its record is a name, BOOT.EPOCH.BASE64_OPTION.SYNC."""
+    """Its record is a name, BOOT.vFORMAT.EPOCH.BASE64_OPTION.SYNC."""
     fill(flatq, 1)
     boot, = (flatq.spool / ".boot").iterdir()
     boot.rename(boot.with_name(f"{boot.name.partition('.')[0]}.{record}"))

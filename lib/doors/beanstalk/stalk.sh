@@ -29,7 +29,7 @@ stalk_open() {
   door_verb=$FLATQ_VERB
   : "${FLATQ_MOST_BYTES:=65535}"
   trap 'exit 75' HUP INT TERM
-  spool_open || die $? "$why"
+  spool_open make || die $? "$why"
   owner=$$-$now
   tally_begin || die $? "$why"
   trap stalk_close EXIT

@@ -1,0 +1,102 @@
+"""Where a spool may be, which verbs make one, and what the first verb after a boot does."""
+
+import pytest
+
+from engine import pop, push, refused
+
+LOOKS = (
+    "list", "list q", "stat", "peek q", "pop q", "pop -w 1 q", "reserve q", "drain q", "claim -c me q", "settle -c me 1 q", "unclaim -c me q",
+    "delete q:1", "release q:1", "touch q:1", "bury q:1", "kick q", "drop q", "close q", "wal", "wal q", "doctor", "doctor -v", "log", "work -q q true",
+)
+MAKES = ("push q", "push -l q", "create q", "import q.queue")
+
+
+def everything(place):
+    return sorted(str(path.relative_to(place)) for path in place.rglob("*"))
+
+
+@pytest.mark.new
+@pytest.mark.parametrize("verb", LOOKS)
+def test_looking_makes_no_spool(flatq, tmp_path, verb):
+    """`FLATQ_DIR=/etc flatq list` has made .boot, .ids, .lock and more in /etc."""
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / "passwd").touch()
+    (tmp_path / "empty").mkdir()
+    for name in ("here", "empty", "none", "none/below"):
+        before = everything(tmp_path)
+        done = flatq(*verb.split(), env={"FLATQ_DIR": str(tmp_path / name)})
+        refused(done, 66, verb.split()[0], text=b"no spool at %s/%s\n" % (str(tmp_path).encode(), name.encode()))
+        assert everything(tmp_path) == before
+
+
+@pytest.mark.new
+@pytest.mark.parametrize("verb", MAKES)
+def test_where_a_spool_is_made(flatq, tmp_path, verb):
+    """Only in a directory that is empty, or absent below one that exists."""
+    (tmp_path / "q.queue").write_text("eA==\n")
+    for name in ("here", "empty", "disk"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "here/passwd").touch()
+    (tmp_path / "disk/lost+found").mkdir()
+    for name, text in (("here", b"the directory is not empty"), ("none/below", b"the directory above it is missing"),
+                       ("here/passwd", b"this is no directory"), ("here/passwd/below", b"this is no directory")):
+        before = everything(tmp_path)
+        refused(flatq(*verb.split(), cwd=tmp_path, input=b"x\n", env={"FLATQ_DIR": str(tmp_path / name)}), 66, text=text)
+        assert everything(tmp_path) == before
+    for name in ("empty", "new", "disk"):
+        flatq(*verb.split(), cwd=tmp_path, input=b"x\n", env={"FLATQ_DIR": name}, check=0)
+        assert (tmp_path / name / "q/lock").exists()
+
+
+@pytest.mark.new
+def test_the_spool_of_a_new_user(flatq, tmp_path):
+    """Without FLATQ_DIR, it lies deeper than what a new user has."""
+    flatq("push", "q", input=b"x", env={"FLATQ_DIR": "", "XDG_STATE_HOME": "", "HOME": str(tmp_path)}, check=0)
+    assert (tmp_path / ".local/state/flatq/q").is_dir()
+
+
+@pytest.mark.new
+def test_a_file_in_the_place_of_a_spool(flatq, spool):
+    spool.write_text("x")
+    refused(flatq("stat"), 66, "stat", text=b"this is no directory")
+    assert spool.read_text() == "x"
+
+
+@pytest.mark.parametrize("booted", [False, True])
+def test_a_spool_of_another_format(flatq, spool, clock, booted):
+    """A verb of an older flatq has deleted bodies that a newer one had written: now each refuses the other's spool."""
+    push(flatq, b"x", "q")
+    [record] = (spool / ".boot").iterdir()
+    record.rename(record.with_name(record.name.replace(".v1.", ".v2.")))
+    (spool / ".format.1").rename(spool / ".format.2")
+    if booted:
+        clock.reboot("second")
+    before = everything(spool)
+    for verb in ("pop", "push", "stat", "wal"):
+        refused(flatq(verb, "q"), 70, verb, text=b"has format 2")
+    assert everything(spool) == before
+
+
+def test_a_record_without_a_format(flatq, spool, clock):
+    """As the version before this one has made it: what is handed out on this boot stays so."""
+    push(flatq, b"x", "q")
+    push(flatq, b"y", "q")
+    flatq("reserve", "q", check=0)
+    [record] = (spool / ".boot").iterdir()
+    record.rename(record.with_name(record.name.replace(".v1.", ".")))
+    (spool / ".format.1").unlink()
+    assert pop(flatq, "q") == b"y"
+    refused(flatq("pop", "q"), 66)
+    assert [path.name for path in (spool / ".boot").iterdir()] == [record.name]
+    assert (spool / ".format.1").exists()
+
+
+def test_a_spool_whose_making_was_killed(flatq, spool, tmp_path):
+    """Whatever is there once `.ids` is."""
+    made = tmp_path / "half"
+    (made / ".ids").mkdir(parents=True)
+    refused(flatq("pop", "q", env={"FLATQ_DIR": str(made)}), 66, text=b"nothing there")
+    (tmp_path / "tried").mkdir()
+    (tmp_path / "tried/.probe.abc.1-000000000000").touch()
+    push(flatq, b"x", "q", env={"FLATQ_DIR": str(tmp_path / "tried")})
