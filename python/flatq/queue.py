@@ -310,6 +310,9 @@ class Queue(_Queue):
             while True:
                 yield self.pop()
 
+    #: `in` would else go through __iter__, which pops
+    __contains__ = None
+
 
 class _Reserved:
     def __init__(self, queue: Any, receipt: str, id: int, tries: int, body: bytes) -> None:

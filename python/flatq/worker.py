@@ -22,6 +22,7 @@ import importlib.util
 import inspect
 import os
 import signal
+import subprocess
 import sys
 import traceback
 from collections.abc import Awaitable, Callable, Iterable
@@ -69,7 +70,10 @@ class Worker:
 
     def run(self) -> None:
         """Work until told to stop, or until all is done. In the main thread, QUIT, TERM, INT and HUP are passed on to `flatq work`, which
-        acts on them; it also stops if we are killed. Raises Closed if there is no such job, Disk, Denied, Invalid."""
+        acts on them; it also stops if we are killed. Raises Closed at once if the job cannot be imported, Disk, Denied, Invalid."""
+        # In a process of its own, as each job
+        if subprocess.run([sys.executable, "-m", "flatq.worker", "--import", self.job], env=self.environment(), stdin=subprocess.DEVNULL).returncode == 127:
+            raise error_of("work", 69, f"'{self.job}' cannot be imported")
         process: Process | None = None
         came: list[int] = []
         early: list[int] = []
@@ -156,11 +160,14 @@ async def _awaited(done: Awaitable[object]) -> None:
 def main() -> int:
     """Work on one message from standard input. Return 127, on which the worker stops and keeps the message, if there is no such function,
     or its import raises anything: then no message could be worked on."""
+    only = sys.argv[1:2] == ["--import"]
+    if only:
+        del sys.argv[1]
     if len(sys.argv) != 2 or sys.argv[1] == "-h":
         print("usage: flatq work ... -- python3 -m flatq.worker PACKAGE.MODULE:FUNCTION", file=sys.stderr)
         return 64 if len(sys.argv) != 2 else 0
     sys.path.insert(0, os.getcwd())
-    body = sys.stdin.buffer.read()
+    body = b"" if only else sys.stdin.buffer.read()
     try:
         job = load(sys.argv[1])
     except (ImportError, AttributeError, FileNotFoundError) as error:
@@ -169,6 +176,8 @@ def main() -> int:
     except BaseException:
         complain(f"{traceback.format_exc()}worker: {sys.argv[1]} cannot be imported: see above\n")
         return 127
+    if only:
+        return 0
     try:
         done = job(body)
         if inspect.isgenerator(done) or inspect.isasyncgen(done):

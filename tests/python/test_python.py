@@ -1003,3 +1003,12 @@ exec {real} "$@"
     caller.kill()
     caller.communicate(timeout=100)
     wait_for(lambda: not running(spool), "no process", seconds=20)
+
+
+def test_in_takes_nothing(flatq):
+    """Python would look through __iter__, which pops."""
+    queue = Queue(path=flatq.spool)
+    queue.push(b"x")
+    with pytest.raises(TypeError):
+        b"y" in queue  # noqa: B015
+    assert queue.pop() == b"x"

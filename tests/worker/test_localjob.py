@@ -296,6 +296,8 @@ def test_what_is_no_job(flatq, shop):
     push(flatq, b"x")
     with pytest.raises(Closed):
         Worker("flatq_no_such:job", until_empty=True).run()
+    with pytest.raises(Closed):
+        Worker("flatq_no_such:job", "empty").run()
     assert Queue().qsize() + Queue().stats()["delayed"] == 1
     for path in ("nothing", "os:environ", "/not/there.py:x", "flatq_shop:several"):
         with pytest.raises((ImportError, AttributeError, FileNotFoundError)):
@@ -321,7 +323,7 @@ def test_what_is_ignored_stays_so(monkeypatch, tmp_path):
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with pytest.raises(Busy):
-            Worker("a:b").run()
+            Worker("os:getpid").run()
     finally:
         signal.signal(signal.SIGHUP, before)
     ignored = re.findall(r"^SigIgn:\s+(\w+)$", (tmp_path / "status").read_text(), re.M)
