@@ -186,19 +186,30 @@ spool_boot_list() {
   boot_left=$names
 }
 
-# spool_boot_queues - recover each queue of boot_left, and check every file in it. Leave in boot_left
-# those for which that fails, and return 74
+# spool_boot_queues - recover each queue of boot_left, and check every file in it, a hundred queues
+# at a time. Leave in boot_left those for which that fails, and return 74
 spool_boot_queues() {
   boot_these=$boot_left boot_left=
+  set --
   for boot_queue in $boot_these; do
-    q=$FLATQ_DIR/$boot_queue
     # A half-made queue has no wal/ yet. Look for the lock too, since a look that failed does not
     # prove absence
-    [ -d "$q/wal" ] || [ -e "$q/lock" ] || continue
+    [ -d "$FLATQ_DIR/$boot_queue/wal" ] || [ -e "$FLATQ_DIR/$boot_queue/lock" ] || continue
+    set -- "$@" "$boot_queue"
+    [ $# -lt 100 ] || { boot_some "$@"; set --; }
+  done
+  [ $# -eq 0 ] || boot_some "$@"
+  [ -z "$boot_left" ] || return 74
+}
+
+# boot_some QUEUE ... - spool_boot_queues for these
+boot_some() {
+  boot_quiet "$@" || boot_busy=$*
+  for boot_queue in $boot_busy; do
+    q=$FLATQ_DIR/$boot_queue
     # Findings go to standard error: standard output belongs to the verb that triggered the recovery
     queue_after_boot >&"${check_doctor:-5}" || boot_left="$boot_left $boot_queue"
   done
-  [ -z "$boot_left" ] || return 74
 }
 
 # spool_boot_unread - mark the queues of boot_left: each answers 74 until it can be recovered
@@ -223,6 +234,71 @@ queue_mend() {
   [ ! -e "$q/unread" ] || queue_after_boot >&"${check_doctor:-5}" || mend_code=$?
   unlock_spool
   return $mend_code
+}
+
+# boot_quiet QUEUE ... - list all of these at once, and set boot_busy to those in which something may
+# have to be done; the others have all their places, and single messages with whole bodies at most.
+# Return 1 if the listing failed
+boot_quiet() {
+  boot_roots='' boot_bodies='' boot_tended=
+  for boot_queue in "$@"; do
+    case $boot_queue in
+    *[!A-Za-z0-9+\;.\$_\(\),%-]*) return 1 ;;
+    esac
+    boot_roots="$boot_roots ./$boot_queue" boot_bodies="$boot_bodies ./$boot_queue/body"
+    boot_tended="$boot_tended ./$boot_queue/tended"
+  done
+  # shellcheck disable=SC2086,SC2012 # names without blanks
+  boot_busy=$(cd "$FLATQ_DIR" && { find $boot_roots -name body -prune -print -o -print &&
+    printf 'end\n' && ls -ln .try $boot_bodies && printf 'end\n'; } 9>&- |
+    awk -v "places= $queue_places wal " '
+      $0 == "end" { ends++; next }
+      !ends {
+        n = split($0, part, "/"); queue = part[2]; place = part[3]; name = part[n]
+        if (n == 2) { all[queue]; next }
+        if (n == 3 && index(places, " " place " ")) { seen[queue]++; next }
+        if (n == 3 && place == "lock" || n == 4 && place ~ /^(un)?fold$/ && name == "~") {
+          seen[queue]++
+          next
+        }
+        if (n == 3 && place ~ /^(log|log\.[0-9]+|tended|closed)$/) next
+        if (place ~ /^(delayed|buried)$/ && n < 6 && name ~ /^[0-9]+$/) next
+        if (place == "buried") { sub(/^[0-9]+\./, "", name); sub(/\.[A-Za-z0-9_-]+$/, "", name) }
+        fields = split(name, field, ".")
+        if (n == (place == "wal" ? 4 : 6) && place ~ /^(wal|delayed|buried)$/ && fields == 10 &&
+            name ~ /^[0-9]+\.[0-9]+\.[0-9]+\.[0-9a-f-]+\.[0-9]+\.[0-9]+\.[0-9]+\.[0-9]+\.-\.[0-9-]+$/ &&
+            length(field[1]) == 10 && length(field[2]) == 12 && length(field[7]) == 12)
+          size["./" queue "/body/" field[2]] = field[8]
+        else busy[queue]
+        next
+      }
+      /^\.\/.*:$/ { body = substr($0, 1, length($0) - 1); split($0, part, "/"); queue = part[2] }
+      /^-/ && NF == 9 { bytes[body "/" $9] = $5; of[body "/" $9] = queue }
+      /^[^-t.]/ { busy[queue] }
+      END {
+        if (ends != 2) exit
+        for (file in size) if (!(file in bytes)) { split(file, part, "/"); busy[part[2]] }
+        for (file in bytes) {
+          if (file in size && size[file] < 65536 &&
+              bytes[file] == int((size[file] + 2) / 3) * 4 + 1) {
+            line = "?"
+            getline line <file
+            close(file)
+            if (line ~ /^[A-Za-z0-9+\/]*=*$/) continue
+          }
+          busy[of[file]]
+        }
+        for (queue in all) if (queue in busy || seen[queue] != 18) print queue
+        print "end"
+      }')
+  case $boot_busy in
+  end) boot_busy= ;;
+  *'
+end') boot_busy=${boot_busy%?end} ;;
+  *) return 1 ;;
+  esac
+  # shellcheck disable=SC2086
+  (cd "$FLATQ_DIR" && exec rm -f $boot_tended)
 }
 
 # ids_room - make room on a full disk by removing ids: otherwise no verb would work after this boot,

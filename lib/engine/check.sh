@@ -91,7 +91,7 @@ boot_markers() {
 # boot_putback - put back everything in out/ that is not settled
 boot_putback() {
   names_in "$q/done" || return
-  boot_done=$names
+  boot_done=$names boot_made='' boot_count=0
   names_in "$q/out" || return
   for boot_out in $names; do
     case "
@@ -104,9 +104,32 @@ $boot_out
     slip_path=$q/out/$boot_out
     case $boot_out in
     batch.*) batch_putback "$slip_path" boot || return ;;
-    *) ! slip_parse "$boot_out" || message_putback boot || return ;;
+    *) boot_putback_one || return ;;
     esac
+    [ $boot_count -lt 200 ] || boot_putback_flush || return
   done
+  boot_putback_flush
+}
+
+# boot_putback_one - message_putback of boot_out. A rename costs a process; to create a slip costs
+# none, and one rm removes many. CRASH: no verb uses the spool before the record of this boot is
+# made: the next one creates the same names again
+boot_putback_one() {
+  slip_parse "$boot_out" || return 0
+  [ -e "$q/body/$slip_id" ] && ! tries_over || { message_putback boot; return; }
+  slip_count timeouts
+  slip_format
+  true >>"$q/wal/$slip" || { slip_parse "$boot_out" && message_putback boot; return; }
+  queue_log boot
+  boot_made="$boot_made $boot_out" boot_count=$((boot_count + 1))
+}
+
+# boot_putback_flush - remove from out/ what has slips in wal/ now
+boot_putback_flush() {
+  [ "$boot_count" -gt 0 ] || return 0
+  # shellcheck disable=SC2086 # names without blanks
+  sync_paths "$q/wal" && { (cd "$q/out" && exec rm -f $boot_made) || disk_failed "$q/out"; } || return
+  boot_made='' boot_count=0
 }
 
 # check_say FORMAT WORD ... - print a line about what was wrong; if that fails, go on, and set

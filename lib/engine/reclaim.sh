@@ -59,7 +59,14 @@ promote_these() {
 queue_reclaim() {
   queue_conf || return
   reclaim_saw='' reclaim_code=0
-  for slip_path in "$q"/out/*; do
+  set -- "$q"/out/*
+  if [ $# -gt 200 ]; then
+    reclaim_saw=1
+    reclaim_filter "$@" || return
+    set --
+    for reclaim_name in $reclaim_due; do set -- "$@" "$q/out/$reclaim_name"; done
+  fi
+  for slip_path in "$@"; do
     reclaim_name=${slip_path##*/}
     [ -e "$slip_path" ] || continue
     reclaim_saw=1
@@ -85,6 +92,41 @@ queue_reclaim() {
   [ $# -lt 200 ] || queue_sweep || return
   [ $reclaim_code -eq 0 ] || why=$reclaim_why
   return $reclaim_code
+}
+
+# reclaim_filter PATH ... - of these many in out/, set reclaim_due to the names of those whose lease
+# is over or whose owner is dead, and which are not settled. Two passes: each owner is asked for once
+reclaim_filter() {
+  reclaim_dead=' '
+  reclaim_pick "$@" || return
+  reclaim_due=
+  for reclaim_name in $reclaim_picked; do
+    case $reclaim_name in
+    *.*) reclaim_due="$reclaim_due $reclaim_name" ;;
+    *) ! owner_dead "$reclaim_name" || reclaim_dead="$reclaim_dead$reclaim_name " ;;
+    esac
+  done
+  [ "$reclaim_dead" != ' ' ] || return 0
+  reclaim_pick "$@" || return
+  reclaim_due=$reclaim_picked
+}
+
+# reclaim_pick PATH ... - set reclaim_picked to the names of those whose lease is over or whose owner
+# is in reclaim_dead; and, as long as that is empty, to each owner
+reclaim_pick() {
+  reclaim_picked=$({ printf '%s\n' "$q"/done/* '' "$@" 9>&-; } | awk -F / -v "now=$now." -v "dead=$reclaim_dead" '
+    $0 == "" { out = 1; next }
+    !out { settled[$NF]; next }
+    $NF in settled || $NF ~ /[^0-9a-z.-]/ { next }
+    { n = split($NF, field, ".")
+      owner = field[1] == "batch" ? field[2] : field[n - 1]
+      if (field[n] != "000000000000" && field[n] "." <= now || index(dead, " " owner " ")) print $NF
+      else if (dead == " " && owner ~ /-/ && !(owner in owners)) { owners[owner]; print owner } }
+    END { print "end" }' 9>&-)
+  case $reclaim_picked in
+  *end) reclaim_picked=${reclaim_picked%end} ;;
+  *) why="queue '$queue': cannot look for ended leases"; return 74 ;;
+  esac
 }
 
 # reclaim_failed CODE - note why a message could not be put back: queue_reclaim puts back the

@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine import pop, push, refused
+from engine import pop, push, refused, reserve
 
 LOOKS = (
     "list", "list q", "stat", "peek q", "pop q", "pop -w 1 q", "reserve q", "drain q", "claim -c me q", "settle -c me 1 q", "unclaim -c me q",
@@ -100,3 +100,76 @@ def test_a_spool_whose_making_was_killed(flatq, spool, tmp_path):
     (tmp_path / "tried").mkdir()
     (tmp_path / "tried/.probe.abc.1-000000000000").touch()
     push(flatq, b"x", "q", env={"FLATQ_DIR": str(tmp_path / "tried")})
+
+
+def test_a_boot_sees_what_is_wrong_in_one_of_many_queues(flatq, spool, clock):
+    """One listing shows many queues; each with anything to do is recovered as if it were alone."""
+    names = ["quiet", "damaged", "short", "bodiless", "orphan", "strange", "placeless", "unmarked", "reserved", "popped", "folded", "keyed", "half"]
+    for name in names:
+        push(flatq, b"1234", name)
+        push(flatq, b"later", "-d", "1000", name)
+        push(flatq, b"2", name)
+        if name == "popped":
+            pop(flatq, name)
+    first = {name: min((spool / name / "body").iterdir(), key=lambda path: path.name) for name in names}
+    first["damaged"].write_bytes(b"\0" * 8 + b"\n")
+    first["short"].write_bytes(b"MTIz\n")
+    first["bodiless"].unlink()
+    (spool / "orphan/body/000000000900").write_bytes(b"MTIz\n")
+    (spool / "strange/wal/junk").touch()
+    (spool / "placeless/room").rmdir()
+    (spool / "unmarked/fold/~").unlink()
+    (spool / "half/lock").unlink()
+    reserve(flatq, "reserved")
+    flatq("wal", "folded", check=0)
+    push(flatq, b"3", "-k", "key", "keyed")
+    (spool / "quiet/tended").write_text("1")
+    clock.reboot("second")
+    assert flatq("push", "quiet", input=b"3", check=0).status == 0
+    assert not (spool / "quiet/tended").exists()
+    for name in ("damaged", "short", "bodiless"):
+        assert flatq("list", name, check=0).out.split(b"\n")[-2].endswith(b" damaged"), name
+        assert pop(flatq, name) == b"2"
+    assert not (spool / "orphan/body/000000000900").exists() and not (spool / "strange/wal/junk").exists()
+    assert (spool / "placeless/room").is_dir() and (spool / "unmarked/fold/~").exists() and (spool / "half/lock").exists()
+    assert not list((spool / "popped/done").iterdir())
+    for name in ("quiet", "orphan", "strange", "placeless", "unmarked", "reserved", "folded", "keyed", "half"):
+        assert pop(flatq, name) == b"1234", name
+        assert pop(flatq, name) == b"2", name
+
+
+def many_reserved(flatq, spool, clock, count, owner="0", lease=600):
+    push(flatq, b"first", "q")
+    [slip] = (spool / "q/wal").iterdir()
+    end = int((clock.base + clock.seconds + lease) * 100)
+    for number in range(5000, 5000 + count):
+        (spool / f"q/body/{number:012}").write_bytes(b"eA==\n")
+        name = f"0000065536.{number:012}.1.abc.60.0.176000000000.1.-.0-0-0-0.{owner}.{end:012}"
+        (spool / "q/out" / name).touch()
+    return slip
+
+
+def test_a_boot_with_many_reserved(flatq, spool, clock):
+    """To put one back costs no process. A boot that was killed in between has made slips, and removed nothing yet."""
+    many_reserved(flatq, spool, clock, 500)
+    flatq("create", "-m", "9", "q", check=0)
+    (spool / "q/wal/0000065536.000000005007.1.abc.60.0.176000000000.1.-.1-0-0-0").touch()
+    clock.reboot("second")
+    assert b"\nready 501\n" in flatq("stat", "q", check=0).out
+    assert not list((spool / "q/out").iterdir()) and len(list((spool / "q/wal").iterdir())) == 501
+
+
+def test_what_comes_back_of_many(flatq, spool, clock):
+    """Of more than two hundred, one process finds those that come back: a lease that is over, an owner that is dead."""
+    many_reserved(flatq, spool, clock, 400)
+    out = sorted((spool / "q/out").iterdir())
+    over, dead, settled, alive = out[:4]
+    over.rename(over.with_name(over.name[:-12] + "000000000100"))
+    dead.rename(dead.with_name(dead.name[:-14] + "999999999-000000000100.000000000000"))
+    settled = settled.rename(settled.with_name(settled.name[:-14] + "999999999-000000000100.000000000000"))
+    (spool / "q/done" / settled.name).touch()
+    alive = alive.rename(alive.with_name(alive.name[:-14] + "1-%012d.000000000000" % ((clock.base + clock.seconds) * 100)))
+    assert pop(flatq, "q") == b"first"
+    assert pop(flatq, "q") + pop(flatq, "q") == b"xx"
+    refused(flatq("pop", "q"), 66)
+    assert alive.exists()

@@ -105,7 +105,7 @@ def test_a_new_boot_gives_everything_back(shell, flatq, spool, clock):
     assert flatq("peek", "-s", "buried", "q", check=0).out == b"3"
     assert flatq("peek", "-s", "delayed", "q", check=0).out == b"last"
     [record] = (spool / ".boot").iterdir()
-    assert re.fullmatch(r"second\.[1-9]\d+\.-w0\.off", record.name)
+    assert re.fullmatch(r"second\.v1\.[1-9]\d+\.-w0\.off", record.name)
 
 
 def test_what_a_pop_held_at_the_power_cut(flatq, clock):
