@@ -131,7 +131,7 @@ def test_no_variable_decides_anything(door, flatq, tmp_path):
     assert door("--allow", "push", line="push q", data=b"body", env=env) == b"1\n"
     assert flatq("pop", "q", check=0).out == b"body" and not (tmp_path / "elsewhere").exists()
     assert door("--queues", "default", line="push", data=b"body", env={"FLATQ_QUEUE": "q"}).strip().isdigit() and flatq("pop", check=0).out == b"body"
-    done = flatq("door", "--allow", "list", input=b"list\n", env={"FLATQ_DIR": str(tmp_path / "elsewhere")})
+    done = flatq("door", "--allow", "create", input=b"create\n", env={"FLATQ_DIR": str(tmp_path / "elsewhere")})
     assert (done.status, done.out) == (0, b"") and (flatq.home / ".local/state/flatq").is_dir() and not (tmp_path / "elsewhere").exists()
 
 
