@@ -1,5 +1,5 @@
-# engine/body.sh - a body that is not whole, or cannot be read. A power cut leaves any part of a body
-# that was not synced: a shorter file, or one with zeros in it
+# engine/body.sh - a body that is not whole, or cannot be read. A power cut leaves any part of a
+# body that was not synced: a shorter file, or one with zeros in it
 
 need engine/slip engine/proof engine/piped
 

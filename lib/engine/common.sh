@@ -90,7 +90,6 @@ need() {
 }
 
 # die CODE TEXT - print one line on standard error and exit; a door answers its client instead
-# (doors/door.sh)
 die() {
   [ -z "${FLATQ_DOOR:-}" ] || door_die "$@"
   printf '%s: %s\n' "$FLATQ_VERB" "$2" >&"${shell_quiet:-5}"
@@ -112,8 +111,7 @@ usage() {
   usage_exit "$@"
 }
 
-# other_option - for the `*)` of getopts: print the help if the option is -h, else exit with the
-# usage line
+# other_option - for the `*)` of getopts: print the help for -h, else exit with the usage line
 other_option() {
   [ "$option" != h ] || { need engine/usage; help; }
   usage
@@ -160,8 +158,7 @@ pad() {
   while [ ${#padded} -lt ${#2} ]; do padded=0$padded; done
 }
 
-# name_check NAME - return 65 unless it can be a queue's: characters that beanstalkd allows, and
-# nothing that reads as a path upward
+# name_check NAME - return 65 unless it can be a queue's: no path upward, and beanstalkd allows it
 name_check() {
   case $1 in
   '' | -* | *[!A-Za-z0-9+/\;.\$_\(\)-]* | . | .. | ./* | ../* | */. | */.. | */./* | */../*)
@@ -197,8 +194,8 @@ clock_read() {
   now=${clock_now#"${clock_now%????????????}"}
 }
 
-# clock_epoch TIME - set `epoch_time` to TIME as hundredths of a second since 1970, 12 digits, by the
-# spool's wall clock (lib/README.md, "Clocks")
+# clock_epoch TIME - set `epoch_time` to TIME as hundredths of a second since 1970, 12 digits, by
+# the spool's wall clock (lib/README.md, "Clocks")
 clock_epoch() {
   unpad "$1"
   pad $((unpadded + epoch * 100)) 000000000000

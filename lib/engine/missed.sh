@@ -40,7 +40,8 @@ taken_ours() {
   expect_path "$q/out/$taken" "queue '$queue': message $id is no longer yours"
 }
 
-# settle_missed - why taken_settle could not rename the slip; settle_code is what rename_path returned
+# settle_missed - why taken_settle could not rename the slip; settle_code is what rename_path
+# returned
 settle_missed() {
   [ "$settle_code" -eq 1 ] || return 74
   taken_ours || return

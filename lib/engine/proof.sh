@@ -48,9 +48,9 @@ $1
   return 1
 }
 
-# find_names ARGUMENT ... - set `names` to what find prints about these places of the queue; return 74
-# if it fails, 69 if the queue is gone. RACE: find fails if a directory that it has listed (an emptied
-# run, a batch that was put back) is removed before it enters it: repeat
+# find_names ARGUMENT ... - set `names` to what find prints about these places of the queue; return
+# 74 if it fails, 69 if the queue is gone. RACE: find fails if a directory that it has listed (an
+# emptied run, a batch that was put back) is removed before it enters it: repeat
 find_names() {
   for find_try in 1 2 3 4 5 6 7 8; do
     names=$(cd "$q" && exec find "$@" 9>&-) && return 0

@@ -1,8 +1,9 @@
 # engine/push.sh - ids, and storing a message: it exists from the moment that its slip exists
 
-# ids_next - take the next id: set `id` and slip_id. An id is an empty file in a range, a directory of
-# a thousand ids, of which FLATQ_RANGE are used. A range is filled from below, so halving finds the
-# last id. It is renamed away before it is removed, so that a push which still uses it fails (I1)
+# ids_next - take the next id: set `id` and slip_id. An id is an empty file in a range, a directory
+# of a thousand ids, of which FLATQ_RANGE are used. A range is filled from below, so halving finds
+# the last id. It is renamed away before it is removed, so that a push which still uses it fails
+# (I1)
 ids_next() {
   while :; do
     ids_last_range || return
@@ -43,8 +44,8 @@ ids_last_range() {
   [ -n "$range" ] || { why='the spool has no range of ids'; return 74; }
 }
 
-# checkpoint_due - called after the answer: run the checkpoint if this process has opened a new range
-# of ids, as happens once in a thousand messages. It runs in a subshell, so that nothing in it
+# checkpoint_due - called after the answer: run the checkpoint if this process has opened a new
+# range of ids, as happens once in a thousand messages. It runs in a subshell, so that nothing in it
 # changes the caller's variables, answer or exit code
 checkpoint_due() {
   [ -n "${ids_opened:-}" ] || return 0
@@ -53,10 +54,10 @@ checkpoint_due() {
 }
 
 # push_message QUEUE [LENGTH] - store standard input; with LENGTH, exactly so many bytes or nothing.
-# Reads push_priority push_delay push_lease push_key (empty: none) push_wait. Sets id; push_dup to the
-# id of the message that has the key, if there is one; and for doors push_read once it reads, and to
-# `all` once LENGTH bytes are read.
-# Returns 65 too short or too long, no dot, bad name or conf; 69 closed; 74, 77 disk; 75 full; never 66
+# Reads push_priority push_delay push_lease push_key (empty: none) push_wait. Sets id; push_dup to
+# the id of the message that has the key, if there is one; and for doors push_read once it reads,
+# and to `all` once LENGTH bytes are read. Returns 65 too short or too long, no dot, bad name or
+# conf; 69 closed; 74, 77 disk; 75 full; never 66
 push_message() {
   push_dup='' push_made='' push_begun='' push_read='' push_dot_file='' push_need=1
   queue_open "$1" make && queue_conf || return
@@ -117,8 +118,8 @@ push_body() {
   input_whole "$1"
 }
 
-# body_encode LENGTH - write the message as base64 in one line, without a newline. If all of standard
-# input is the message, and a file, set push_at to how far base64 has moved its offset
+# body_encode LENGTH - write the message as base64 in one line, without a newline. If all of
+# standard input is the message, and a file, set push_at to how far base64 has moved its offset
 body_encode() {
   if [ -n "$1${push_dot:-}${FLATQ_MOST_BYTES:-}" ]; then
     need engine/input
@@ -153,8 +154,8 @@ body_size() {
   esac
 }
 
-# push_commit - create the slip, and return when it is as safe as the spool asks for. Sets push_dup if
-# the key is taken
+# push_commit - create the slip, and return when it is as safe as the spool asks for. Sets push_dup
+# if the key is taken
 push_commit() {
   slip_key=-
   # Only an exact bound and a unique key need the lock
@@ -170,7 +171,8 @@ push_commit() {
   slip_format
   while :; do
     push_place=$q/wal
-    [ "$push_delay" = 0 ] || { need engine/window; delay_place "$push_delay" || return; push_place=$place; }
+    [ "$push_delay" = 0 ] ||
+      { need engine/window; delay_place "$push_delay" || return; push_place=$place; }
     # A signal from here on finds that the slip may exist (push_stopped)
     push_made=1
     file_new "$push_place/$slip" && break
@@ -182,9 +184,9 @@ push_commit() {
   push_check && push_sync
 }
 
-# push_check - if the queue was closed or dropped since our first look, withdraw the push, unless the
-# message has been taken already. The body is only in the queue that it was written to: where it is
-# seen, that was not dropped
+# push_check - if the queue was closed or dropped since our first look, withdraw the push, unless
+# the message has been taken already. The body is only in the queue that it was written to: where it
+# is seen, that was not dropped
 push_check() {
   queue_look || { push_code=$?; need engine/withdraw; push_undo $push_code; return; }
   case $queue_files in

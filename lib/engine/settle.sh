@@ -328,7 +328,8 @@ message_bury() {
   wake "$q/room"
 }
 
-# message_kick - make `slip_path`, which is buried or delayed, ready again; return 66 if it is damaged
+# message_kick - make `slip_path`, which is buried or delayed, ready again; return 66 if it is
+# damaged
 message_kick() {
   case $slip_path in
   "$q"/buried/*.damaged)

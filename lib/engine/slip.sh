@@ -1,5 +1,4 @@
-# engine/slip.sh - the name of a slip: parse it, rename the slip, log what was done; lib/README.md
-# (Body and slip) has the table
+# engine/slip.sh - a slip (lib/README.md, "Body and slip"): parse its name, rename it, log that
 
 # slip_parse NAME - set id, slip_priority ... slip_counts, slip_owner, slip_deadline; return 1 if
 # NAME is not valid in wal/ or out/

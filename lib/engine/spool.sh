@@ -1,5 +1,4 @@
-# engine/spool.sh - the spool and its queues on disk: opening, configuration, and what each push and
-# pop needs of slips, syncs and log. lib/README.md ("Places") says what lies where
+# engine/spool.sh - the spool and its queues on disk (lib/README.md, "Places")
 
 # spool_find - set FLATQ_DIR to the path of the spool
 spool_find() {

@@ -41,9 +41,9 @@ scan_least() {
 }
 
 # take_message OWNER LEASE QUEUE ... - hand out the first message of the first queue that has one:
-# rename its slip to out/, with one more try, a new nonce, OWNER (0: none, so only the lease ends it)
-# and the deadline. LEASE is in seconds; empty: the message's own; `none`: no deadline, so only the
-# owner's death ends it. `now` must have been read. Sets q, queue, id, the slip_ variables and
+# rename its slip to out/, with one more try, a new nonce, OWNER (0: none, so only the lease ends
+# it) and the deadline. LEASE is in seconds; empty: the message's own; `none`: no deadline, so only
+# the owner's death ends it. `now` must have been read. Sets q, queue, id, the slip_ variables and
 # `taken`, the name in out/. Returns 66 if it is proved that nothing is ready, 69 if all are closed
 # and no message is ready or delayed; what others hold does not count, although it may come back
 take_message() {
@@ -211,6 +211,5 @@ taken_settle() {
   file_mark "$q/done/$taken" || rename_path "$q/out/$taken" "$q/done/$taken" ||
     { settle_code=$?; need engine/missed; settle_missed; return; }
   wake "$q/room"
-  # Remove a large body now, rather than leaving it to the sweep
   [ "$slip_size" -lt "$large_body" ] || { rm -f "$q/out/$taken" && rm -f "$q/body/$slip_id" || :; }
 }

@@ -1,4 +1,5 @@
-# engine/usage.sh - how a verb ends early: the usage line, the help, closed standard streams, a signal
+# engine/usage.sh - how a verb ends early: the usage line, the help, closed standard streams, a
+# signal
 
 # usage_exit [TEXT] - exit with the usage line. `make install` makes a command of flatq alone
 usage_exit() {

@@ -3,7 +3,8 @@
 
 need engine/slip engine/settle engine/proof engine/sync
 
-# push_not - the end of push_message without a slip of its own: push_code says why, or push_dup is set
+# push_not - the end of push_message without a slip of its own: push_code says why, or push_dup is
+# set
 push_not() {
   push_abandon
   [ -n "$push_dup" ] || return "$push_code"
@@ -12,9 +13,9 @@ push_not() {
   sync_many "$q"
 }
 
-# push_abandon - remove what a push without a slip has written: the body, and of `push -e` the file in
-# tmp/. Once the slip may exist (push_made), the body stays. CRASH: what is left has no slip, and the
-# first verb after a boot removes it
+# push_abandon - remove what a push without a slip has written: the body, and of `push -e` the file
+# in tmp/. Once the slip may exist (push_made), the body stays. CRASH: what is left has no slip, and
+# the first verb after a boot removes it
 push_abandon() {
   [ -n "$push_made" ] ||
     rm -f ${push_begun:+"$q/body/$slip_id"} ${push_dot_file:+"$q/tmp/$push_dot_file"}
