@@ -297,6 +297,8 @@ check_flat() {
       "$queue" "$flat_count" "$flat_first" "$flat_last"
     return 0
   }
+  # It can be read, but awk has failed
+  [ -n "$check_bad" ] || { why="queue '$queue': cannot be checked"; return 74; }
   # New names: a killed doctor may have set the bad lines aside, and moved no file yet
   nonce_read
   check_aside=$q/tmp/strange.$nonce.$check_name check_new=$q/tmp/flat.$nonce

@@ -5,6 +5,7 @@ import base64
 import itertools
 import os
 import re
+import resource
 import shutil
 import subprocess
 
@@ -91,7 +92,27 @@ def test_a_body_that_awk_cannot_read(awk, when):
         if not done.returncode:
             break
     else:
+        # two tries have failed: it may be set aside
+        awk("kick", "q", check=0)
         assert awk("drain", "q", check=0).out == (LONG + b"\n") * 6
+
+
+@pytest.mark.parametrize("awk", ["mawk", "gawk", "busybox"], indirect=True)
+@pytest.mark.parametrize("words", [["drain", "q"], ["doctor"], ["claim", "-c", "me", "q"]],
+    ids=lambda words: words[0])
+def test_the_cost_of_a_byte_is_the_same_in_a_large_message(awk, words):
+    """mawk's time is the square of a line's length: no awk may read a large body."""
+    seconds = []
+    for size in (4, 24):
+        awk("push", "q", input=bytes(size << 20), check=0)
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        assert awk(*words, check=0).err == b""
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+        if words[0] == "claim":
+            awk("settle", "-c", "me", str(len(seconds)), "q")
+        awk("drain", "q")
+    assert seconds[1] < 12 * seconds[0] + 0.2, seconds
 
 
 @pytest.mark.whole
@@ -105,6 +126,10 @@ def test_a_flat_file_that_awk_cannot_read(awk, verb, when):
     assert done.returncode in (0, 74), done
     got = done.stdout if verb != "doctor" else b""
     got += b"\n" if verb == "pop" and got else b""
+    # doctor sets aside what it cannot read, whole
+    for aside in (awk.spool / "q/tmp").glob("strange.*"):
+        assert b"120 messages from" in done.stdout
+        aside.rename(flat)
     assert (got + awk("drain", "q").out).split(b"\n")[:-1] == texts, done
     assert not list((awk.spool / "q/tmp").iterdir())
 

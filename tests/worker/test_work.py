@@ -997,3 +997,13 @@ def test_progress_in_one_line_on_a_terminal_only(shell, flatq, jobs):
     assert said.endswith("work: 2 done, 1 failed, 0 buried\r\n") and said.count("\n") == 2, said
     push(flatq, b"0")
     assert flatq(*args, check=0).err == b""
+
+
+def test_a_queue_that_never_empties_keeps_done_and_body_small(flatq):
+    """Nobody else uses it: no cron, no single pushes. The worker's takes sweep by number."""
+    count = 2000 if everything() else 700
+    flatq("push", "-l", "q", input=b"x\n" * (count + 500), check=0)
+    look = 'set -- "$FLATQ_DIR"/q/done/*; echo $#; set -- "$FLATQ_DIR"/q/body/*; echo $#'
+    said = flatq("work", "-q", "q", "-n", str(count), "--", "dash", "-c", look, check=0).out.split()
+    assert len(said) == 2 * count
+    assert max(map(int, said[::2])) <= 250 and max(map(int, said[1::2])) <= 750
