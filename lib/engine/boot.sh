@@ -30,7 +30,7 @@ spool_boot() {
 # none in an empty directory, or it is a new one in a directory that exists
 spool_there() {
   there_names=$(exec ls -A "$FLATQ_DIR/" 2>&1 9>&-)
-  there_code=$? there_other='' why="no spool at $FLATQ_DIR"
+  there_code=$? there_is='' there_other='' why="no spool at $FLATQ_DIR"
   case $there_code.$there_names in
   0.*) ;;
   *'No such file or directory') spool_new "$@"; return ;;
@@ -40,15 +40,15 @@ spool_there() {
   esac
   for there_name in $there_names; do
     case $there_name in
-    # .format.1 comes before .ids
-    .format.1) ;;
+    .format.1 | .boot | .ids | .sync.o*) there_is=1 ;;
     .format.*) spool_newer "${there_name#.format.}"; return ;;
-    .ids) return 0 ;;
-    # A verb that could not make the spool has tried the disk; a file system has its own directory
-    .probe.* | lost+found) ;;
+    # CRASH: a power cut may keep these alone of a spool that was being made. A verb that could not
+    # make one has tried the disk; a file system has its own directory
+    .lock | .try | .wait | .probe.* | lost+found) ;;
     *) there_other=1 ;;
     esac
   done
+  [ -z "$there_is" ] || return 0
   [ "${1:-}" = make ] || return 66
   [ -n "$there_other" ] || return 0
   why="$why: the directory is not empty"

@@ -97,6 +97,10 @@ def test_a_spool_whose_making_was_killed(flatq, spool, tmp_path):
     made = tmp_path / "half"
     (made / ".ids").mkdir(parents=True)
     refused(flatq("pop", "q", env={"FLATQ_DIR": str(made)}), 66, text=b"nothing there")
+    for kept in (".boot", ".wait", ".lock", ".sync.off"):
+        (tmp_path / kept).mkdir()
+        (tmp_path / kept / kept).touch() if kept in (".lock", ".sync.off") else (tmp_path / kept / kept).mkdir()
+        push(flatq, b"x", "q", env={"FLATQ_DIR": str(tmp_path / kept)})
     (tmp_path / "tried").mkdir()
     (tmp_path / "tried/.probe.abc.1-000000000000").touch()
     push(flatq, b"x", "q", env={"FLATQ_DIR": str(tmp_path / "tried")})
