@@ -397,3 +397,14 @@ def test_sync_is_on_or_off(flatq, value):
         refused(done, 64, "push", text=b"FLATQ_SYNC")
     else:
         assert re.fullmatch(rb"\d+\n", done.out) and done.status == 0
+
+
+@pytest.mark.shells
+def test_the_rest_of_a_file_that_was_read_in_part(shell, flatq, spool):
+    """The size is how far base64 has moved the offset, and not the offset: one or two bytes less have the same length in base64."""
+    file = flatq.home / "file"
+    file.write_bytes(b"\n" + b"x" * 95)
+    script = 'read -r line; exec "$@"'
+    done = subprocess.run([flatq.shell, "-c", script, "sh", *flatq.command("push")], stdin=file.open("rb"), env=flatq.env, capture_output=True, timeout=100)
+    assert done.returncode == 0, done
+    assert b" 95 " in (spool / "default/log").read_bytes() and pop(flatq) == b"x" * 95
