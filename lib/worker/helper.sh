@@ -36,7 +36,7 @@ helper_pipes() {
 # that was stopped reads nothing; to write to 3 blocks once that is full, though the helper be
 # killed
 helper_begin() {
-  helper_jobs=$((helper_jobs + 1))
+  helper_jobs=$((helper_jobs + 1)) helper_tries=0
   if [ $((helper_jobs % 50)) -eq 0 ] && ! owner_dead "$helper_named"; then
     kill -KILL "${helper_named%-*}"
     helper_named=
@@ -52,9 +52,10 @@ helper_look() {
   helper_pid=$!
   clock_read
   [ -z "$job_pid" ] || helper_tell
-  # A helper that cannot live must not cost all of the processor's time
+  # A helper that cannot live must not cost all of the processor's time, and cannot renew the lease
   [ -z "$helper_named" ] || sleep 0.1
-  helper_named=$helper_pid-$now
+  helper_named=$helper_pid-$now helper_tries=$((helper_tries + 1))
+  [ $helper_tries -lt 50 ] || die 74 'its helper does not live'
 }
 
 # helper_tell - write the line of the job, as it does itself

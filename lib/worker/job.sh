@@ -143,9 +143,15 @@ job_litter() {
 # job_wait - wait until the job is over; set job_code. A job that was killed tells none: then the
 # command may still run
 job_wait() {
+  job_dead=
   while :; do
-    # 4 has ended, or a signal came
-    read -r job_word job_who job_code <&4 || { helper_look; continue; }
+    # 4 has ended, or a signal came. A job that has just ended may have told since: read once more
+    if ! read -r job_word job_who job_code <&4; then
+      [ -z "$job_dead" ] || { job_code=137 job_gone=1; return; }
+      ! owner_dead "$job_pid-$job_since" || job_dead=1
+      [ -n "$job_dead" ] || helper_look
+      continue
+    fi
     case $job_word.$job_who in
     "over.$job_pid") return ;;
     "gone.$job_pid") job_kill KILL; job_code=137 job_gone=1; return ;;

@@ -63,10 +63,10 @@ work_begin() {
 # work_over - the EXIT trap. A shell that cannot start a process ends with 2, bash with 254, and the
 # helper may have ended likewise: then nobody else kills the command
 work_over() {
-  case $? in
-  2 | 254)
-    [ -z "$job_pid" ] || job_kill KILL
-    die 74 'cannot start a process' ;;
+  work_code=$?
+  [ -z "$job_pid" ] || job_kill KILL
+  case $work_code in
+  2 | 254) die 74 'cannot start a process' ;;
   esac
   [ -z "$work_pid_file" ] || pid_file_remove
 }
@@ -79,14 +79,14 @@ work_traps() {
   trap 'work_give_back HUP' HUP
 }
 
-# work_signals - return 70 if a signal that we need does not arrive: whoever started us ignores or
-# blocks it, which a shell cannot change
+# work_signals - return 70 if there is no setsid, or if a signal that we need does not arrive:
+# whoever started us ignores or blocks it, which a shell cannot change
 work_signals() {
   for work_signal in ALRM CHLD; do
     work_came=
     trap 'work_came=1' "$work_signal"
-    # CHLD comes with the end of `env`: bash takes no notice of one that comes alone
-    env true
+    # CHLD comes with the end of `setsid`: bash takes no notice of one that comes alone
+    setsid true || { why='setsid is missing or failed'; return 70; }
     [ $work_signal = CHLD ] || kill -s $work_signal "$$"
     trap - $work_signal
     [ -n "$work_came" ] || {

@@ -34,15 +34,15 @@ async def run(call: Call[T]) -> T:
     stopped: asyncio.CancelledError | None = None
     try:
         threading.Thread(target=wait, daemon=True).start()
-        for number, seconds in job.steps():
+        for step, (number, seconds) in enumerate(job.steps()):
             job.send(number)
             end = None if seconds is None else loop.time() + seconds
-            while not ended.done() and (end is None or loop.time() < end):
+            # A second cancellation does not cut short the end of the verb
+            while not ended.done() and (step or not stopped) and (end is None or loop.time() < end):
                 try:
                     await asyncio.wait({ended}, timeout=None if end is None else end - loop.time())
                 except asyncio.CancelledError as error:
                     stopped = error
-                    break
             if ended.done():
                 break
     except BaseException:

@@ -305,7 +305,7 @@ def test_killed_while_it_reads(flatq, spool, clock):
     # no slip moves at the first verb after a boot: only then a body that has none is known to be no message's
     assert b"1 bodies without a message" in flatq("doctor", check=0).out
     clock.reboot("second")
-    assert b"left of 000000000001 was removed" in flatq("doctor", check=0).err
+    assert b"left of 000000000001 was removed" in flatq("doctor", check=0).out
     assert [len(names) for place, names in lies(spool).items() if place == "body"] == [1]
     assert pop(flatq) == b"next"
 

@@ -334,8 +334,8 @@ def hidden(*programs):
 USERLANDS = {
     "GNU": lambda flatq: None, "busybox with GNU coreutils and sed": alpine,
     **{f"GNU with {name}": with_awk(program) for name, program in AWKS.items()},
-    "GNU without perl": hidden("perl"), "GNU without perl, python3, setpriv, setsid": hidden("perl",
-    "python3", "setpriv", "setsid"),
+    "GNU without perl": hidden("perl"), "GNU without perl, python3, setpriv": hidden("perl",
+    "python3", "setpriv"),
 }
 ANY = bytes(range(256)) * 5 + b"\n"
 MANY = [b"", b"\xff\xfe", b"a b\tc", *(b"%d " % n + b"x" * 100 for n in range(117))]
@@ -389,7 +389,10 @@ def a_day(flatq):
         path = flatq.spool / "q/body" / path.name.split(".")[1]
         done = faulty(flatq, "read", path, "pop", "q")
         assert done.returncode == 74 or done.stdout == body
-        assert done.returncode == 0 or flatq("pop", "q", check=0).out == body
+        if done.returncode:
+            # At its third try, what cannot be read is buried
+            flatq("kick", "q", check=0)
+            assert flatq("pop", "q", check=0).out == body
     with open(flatq.home / "empty", "w") as nowhere:
         assert flatq.start("push", "q", stdin=os.open(flatq.home, os.O_RDONLY),
             stdout=nowhere).wait(60) == 74

@@ -130,7 +130,7 @@ BROKEN = {
     "pop settles before it delivers": ("pop", "kill", "lost", ()),
     "delete ignores that its rename failed": ("delete", "EIO", "came back", ()),
     "a batch says 200 of a message that was not stored": ("http: POST, batch", "EIO", "lost",
-        [("post_batch(): 0.) post_line 200", "*.) post_line 200")]),
+        [('post_batch(): 0.) add "200', '*.) add "200')]),
 }
 
 
