@@ -139,8 +139,8 @@ spool_marks() {
   true >"$FLATQ_DIR/.sync.$spool_sync" || disk_failed "$FLATQ_DIR" "spool $FLATQ_DIR"
 }
 
-# boot_old - take the wall clock at the boot from boot_record, an older version's: in its name, or in
-# its text
+# boot_old - take the wall clock at the boot from boot_record, an older version's: in its name, or
+# in its text
 boot_old() {
   boot_line=${boot_record#"$FLATQ_DIR/.boot/$boot"} boot_line=${boot_line#.}
   { [ -n "$boot_line" ] || read -r boot_line <"$boot_record"; } &&
@@ -236,9 +236,9 @@ queue_mend() {
   return $mend_code
 }
 
-# boot_quiet QUEUE ... - list all of these at once, and set boot_busy to those in which something may
-# have to be done; the others have all their places, and single messages with whole bodies at most.
-# Return 1 if the listing failed
+# boot_quiet QUEUE ... - list all of these at once, and set boot_busy to those in which something
+# may have to be done; the others have all their places, and single messages with whole bodies at
+# most. Return 1 if the listing failed
 boot_quiet() {
   boot_roots='' boot_bodies='' boot_tended=
   for boot_queue in "$@"; do
@@ -266,7 +266,8 @@ boot_quiet() {
         if (place == "buried") { sub(/^[0-9]+\./, "", name); sub(/\.[A-Za-z0-9_-]+$/, "", name) }
         fields = split(name, field, ".")
         if (n == (place == "wal" ? 4 : 6) && place ~ /^(wal|delayed|buried)$/ && fields == 10 &&
-            name ~ /^[0-9]+\.[0-9]+\.[0-9]+\.[0-9a-f-]+\.[0-9]+\.[0-9]+\.[0-9]+\.[0-9]+\.-\.[0-9-]+$/ &&
+            name ~ /^[0-9]+\.[0-9]+\.[0-9]+\.[0-9a-f-]+\./ &&
+            name ~ /\.[0-9]+\.[0-9]+\.[0-9]+\.[0-9]+\.-\.[0-9-]+$/ &&
             length(field[1]) == 10 && length(field[2]) == 12 && length(field[7]) == 12)
           size["./" queue "/body/" field[2]] = field[8]
         else busy[queue]
@@ -325,7 +326,8 @@ spool_boot_mark() {
   done
   if [ -n "$boot_now" ]; then mv -f "$boot_now" "$boot_new"; else true >"$boot_new"; fi ||
     { disk_failed "$FLATQ_DIR/.boot" "spool $FLATQ_DIR"; return; }
-  rm -rf "$FLATQ_DIR/.tools"
+  # An older version's
+  rm -rf "$FLATQ_DIR/.tools" || :
 }
 
 # tools_print - try the tools again, and print what was tried; exit with an error line if that fails

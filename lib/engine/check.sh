@@ -128,7 +128,9 @@ boot_putback_one() {
 boot_putback_flush() {
   [ "$boot_count" -gt 0 ] || return 0
   # shellcheck disable=SC2086 # names without blanks
-  sync_paths "$q/wal" && { (cd "$q/out" && exec rm -f $boot_made) || disk_failed "$q/out"; } || return
+  sync_paths "$q/wal" || return
+  # shellcheck disable=SC2086 # names without blanks
+  (cd "$q/out" && exec rm -f $boot_made) || { disk_failed "$q/out"; return; }
   boot_made='' boot_count=0
 }
 
@@ -222,8 +224,8 @@ check_text() {
   [ "${check_odd##* }" = 1 ]
 }
 
-# check_bury PATH - bury the message whose slip is there, below $q, if its body is damaged; in doctor
-# also if it cannot be read
+# check_bury PATH - bury the message whose slip is there, below $q, if its body is damaged; in
+# doctor also if it cannot be read
 check_bury() {
   slip_path=$q/$1
   slip_of "$slip_path"
@@ -293,8 +295,9 @@ check_flat() {
     why="queue '$queue': cannot read ${check_path#"$q/"}"
     [ -n "${check_doctor:-}" ] || return 74
     set_aside "${check_path#"$q/"}" || return
-    check_say "queue '%s': a flat file cannot be read: set aside in tmp/, %s messages from %s to %s" \
-      "$queue" "$flat_count" "$flat_first" "$flat_last"
+    check_said="queue '%s': a flat file cannot be read: set aside in tmp/"
+    check_say "$check_said, %s messages from %s to %s" "$queue" "$flat_count" "$flat_first" \
+      "$flat_last"
     return 0
   }
   # It can be read, but awk has failed

@@ -173,7 +173,15 @@ queues_nothing() {
 # nothing_due THOUSANDS - return 0 if no message delayed there is due, 75 if one is due now (look
 # again), 74 if unknown
 nothing_due() {
-  files_below "delayed/$1" || { absent "$q/delayed/$1"; return; }
+  files_below "delayed/$1" || {
+    there "$q/delayed/$1"
+    # RACE: it was removed, and may have been made again since: look again
+    case $? in
+    0) return 75 ;;
+    1) return 0 ;;
+    *) return 74 ;;
+    esac
+  }
   for proof_path in $names; do
     proof_path=${proof_path#*/*/}
     case ${proof_path%%/*} in

@@ -95,7 +95,8 @@ queue_reclaim() {
 }
 
 # reclaim_filter PATH ... - of these many in out/, set reclaim_due to the names of those whose lease
-# is over or whose owner is dead, and which are not settled. Two passes: each owner is asked for once
+# is over or whose owner is dead, and which are not settled. Two passes: each owner is asked for
+# once
 reclaim_filter() {
   reclaim_dead=' '
   reclaim_pick "$@" || return
@@ -111,10 +112,11 @@ reclaim_filter() {
   reclaim_due=$reclaim_picked
 }
 
-# reclaim_pick PATH ... - set reclaim_picked to the names of those whose lease is over or whose owner
-# is in reclaim_dead; and, as long as that is empty, to each owner
+# reclaim_pick PATH ... - set reclaim_picked to the names of those whose lease is over or whose
+# owner is in reclaim_dead; and, as long as that is empty, to each owner
 reclaim_pick() {
-  reclaim_picked=$({ printf '%s\n' "$q"/done/* '' "$@" 9>&-; } | awk -F / -v "now=$now." -v "dead=$reclaim_dead" '
+  reclaim_picked=$({ printf '%s\n' "$q"/done/* '' "$@" 9>&-; } |
+    awk -F / -v "now=$now." -v "dead=$reclaim_dead" '
     $0 == "" { out = 1; next }
     !out { settled[$NF]; next }
     $NF in settled || $NF ~ /[^0-9a-z.-]/ { next }

@@ -8,9 +8,11 @@ import math
 import operator
 import os
 import re
+import selectors
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -179,7 +181,7 @@ class Job:
 
     def __init__(self, call: Call[Any]) -> None:
         self.call = call
-        self.out = self.err = b""
+        self.said = bytearray(), bytearray()
         self.signal = 0
         try:
             with source(call.body) as stdin:
@@ -189,6 +191,9 @@ class Job:
             raise
         except OSError as error:
             raise of_system(call.verb, error) from None
+        self.open = selectors.PollSelector()
+        for pipe, said in zip((self.process.stdout, self.process.stderr), self.said):
+            self.open.register(pipe, selectors.EVENT_READ, said)  # type: ignore[arg-type]
 
     def steps(self) -> Iterator[tuple[int, float | None]]:
         """The signals to send, 0 for none, each with the seconds to wait for the verb's end then. A
@@ -208,11 +213,20 @@ class Job:
                 os.killpg(self.process.pid, number)
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Whether the verb, and all that holds its output, ends within so many seconds."""
-        try:
-            self.out, self.err = self.process.communicate(timeout=seconds)
-        except subprocess.TimeoutExpired:
-            return False
+        """Whether the verb, and all that holds its output, ends within so many seconds. After an
+        exception it can be called again, which Popen.communicate cannot at some instants."""
+        end = None if seconds is None else time.monotonic() + seconds
+        while self.open.get_map():
+            left = None if end is None else max(end - time.monotonic(), 0)
+            for key, _ in self.open.select(left):
+                data = os.read(key.fd, 65536)
+                key.data.extend(data)
+                if not data:
+                    self.open.unregister(key.fileobj)
+                    key.fileobj.close()  # type: ignore[union-attr]
+            if left == 0:
+                return False
+        self.process.wait()
         return True
 
     def result(self) -> Any:
@@ -221,11 +235,11 @@ class Job:
         if self.signal and status != 0:
             raise TimedOut(f"{self.call.verb}: ended after {self.call.patience()} seconds", None,
                 self.call.verb)
-        return self.call.result(status, self.out, self.err)
+        return self.call.result(status, *map(bytes, self.said))
 
     def told(self, error: BaseException) -> BaseException:
         """The error, which now has what the verb printed (see printed)."""
-        error.printed = self.out  # type: ignore[attr-defined]
+        error.printed = bytes(self.said[0])  # type: ignore[attr-defined]
         return error
 
 
@@ -250,12 +264,12 @@ def run(call: Call[T]) -> T:
             raised = error
     try:
         answer: T = job.result()
+        if not raised:
+            return answer
     except BaseException as error:
-        raise job.told(raised or error) from None
-    if not raised:
-        return answer
+        raised = raised or error
     # It ended before the signal: nobody else would give the message back
-    if call.verb == "reserve":
+    if call.verb == "reserve" and job.process.returncode == 0:
         with contextlib.suppress(Error):
-            answer.release()  # type: ignore[attr-defined]
-    raise job.told(raised)
+            job.result().release()
+    raise job.told(raised) from None

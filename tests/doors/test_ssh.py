@@ -192,6 +192,7 @@ def test_a_cut_in_the_middle_of_a_pop(flatq, sshd, slow, verb):
 
 def test_a_pop_whose_client_is_gone_waits_no_longer(flatq, sshd, far):
     """Else it would take the next message, an hour long, and nobody would have asked for that."""
+    there(flatq, sshd, "create", "jobs", check=0)
     process = starts(flatq, sshd, "pop", "-w", "3000", "jobs", key="all")
     wait_for(lambda: lies(sshd.there, "jobs").get("wait"), "it waits")
     sshd.cut()
@@ -323,6 +324,7 @@ def test_a_shovel_that_is_not_let_in(far, flatq, sshd):
 
 
 def test_a_killed_shovel_leaves_no_connection(far, flatq, sshd):
+    there(flatq, sshd, "create", "there", check=0)
     process = flatq.start("shovel", f"{sshd.url}/there", "here")
     wait_for(lambda: lies(sshd.there, "there").get("wait"), "it waits there")
     keeper, = (words for pid in children(process.pid) if b"-M" in (words := words_of(pid).split(b"\0")))

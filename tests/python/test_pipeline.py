@@ -443,6 +443,7 @@ def test_a_load_reads_what_it_names(job, flatq, tmp_path):
 def test_a_drain_that_was_killed_goes_on_under_another_path(job, flatq, tmp_path, monkeypatch):
     """It was killed behind Spark's commit, before it settled. The same spool is named by a pattern then; once its table had each message twice."""
     spool, out = tmp_path / "h/one/spool", tmp_path / "out"
+    spool.parent.mkdir(parents=True)
     flatq("push", "-l", input=b"".join(b"%d\n" % n for n in range(100)), env={"FLATQ_DIR": str(spool)}, check=0)
     with monkeypatch.context() as patch:
         patch.setattr(drain, "end", lambda *words: 1 / 0)

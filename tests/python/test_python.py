@@ -529,10 +529,13 @@ def alarm(seconds):
     def ring(number, frame):
         if over:
             return
-        # between two statements of the caller no wrapper can act, so ring a little later
+        # between two statements of the caller no wrapper can act, nor while a process is started,
+        # so ring a little later
+        codes = []
         while frame and frame.f_code is not verbs.run.__code__:
+            codes.append(frame.f_code)
             frame = frame.f_back
-        if frame:
+        if frame and verbs.Job.wait.__code__ in codes:
             raise Ring
         signal.setitimer(signal.ITIMER_REAL, 0.0001)
 
@@ -547,6 +550,7 @@ def alarm(seconds):
 
 
 def test_interrupted(jobs, spool):
+    jobs.create()
     before = descriptors()
     with pytest.raises(Ring), alarm(0.2):
         jobs.pop(wait=60)

@@ -136,6 +136,7 @@ def test_a_spool_under_another_path(flatq, tmp_path):
     from flatq.spark.options import Options
     from flatq.spark.source import StreamReader
 
+    (tmp_path / "h/one").mkdir(parents=True)
     flatq("push", input=b"x", env={"FLATQ_DIR": str(tmp_path / "h/one/spool")}, check=0)
     options = Options({"path": str(tmp_path / "h/*/spool"), "consumer": "me"})
     [place] = options.places()

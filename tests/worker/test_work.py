@@ -1000,10 +1000,11 @@ def test_progress_in_one_line_on_a_terminal_only(shell, flatq, jobs):
 
 
 def test_a_queue_that_never_empties_keeps_done_and_body_small(flatq):
-    """Nobody else uses it: no cron, no single pushes. The worker's takes sweep by number."""
+    """Nobody else uses it: no cron, no single pushes. The worker's takes sweep 200 or more, for
+    which they look once a second: it does fewer than 250 jobs in one."""
     count = 2000 if everything() else 700
     flatq("push", "-l", "q", input=b"x\n" * (count + 500), check=0)
     look = 'set -- "$FLATQ_DIR"/q/done/*; echo $#; set -- "$FLATQ_DIR"/q/body/*; echo $#'
     said = flatq("work", "-q", "q", "-n", str(count), "--", "dash", "-c", look, check=0).out.split()
     assert len(said) == 2 * count
-    assert max(map(int, said[::2])) <= 250 and max(map(int, said[1::2])) <= 750
+    assert max(map(int, said[::2])) <= 450 and max(map(int, said[1::2])) <= 950

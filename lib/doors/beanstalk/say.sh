@@ -74,8 +74,8 @@ reply_cut() {
   exit 74
 }
 
-# code_text TEXT - add TEXT, digits and blanks, in base64 to `coded`: each character by itself, whose
-# base64 follows it in code_after
+# code_text TEXT - add TEXT, digits and blanks, in base64 to `coded`: each character by itself,
+# whose base64 follows it in code_after
 code_text() {
   code_rest=$1
   while [ -n "$code_rest" ]; do

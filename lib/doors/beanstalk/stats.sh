@@ -22,8 +22,8 @@ tubes_add() {
 "
 }
 
-# jobs_yaml URGENT READY RESERVED DELAYED BURIED - set `jobs_yaml` to the lines for jobs, and those of
-# `sums`
+# jobs_yaml URGENT READY RESERVED DELAYED BURIED - set `jobs_yaml` to the lines for jobs, and those
+# of `sums`
 jobs_yaml() {
   jobs_yaml="current-jobs-urgent: $1
 current-jobs-ready: $2

@@ -2,8 +2,8 @@
 
 need doors/door engine/process engine/wait doors/beanstalk/tube
 
-# tubes_wait DEADLINE - as tubes_take, but wait until DEADLINE (or `none`) or take_stop and return 66
-# then; 75 if the lease of a held job ends within a second. The caller answers before it calls
+# tubes_wait DEADLINE - as tubes_take, but wait until DEADLINE (or `none`) or take_stop and return
+# 66 then; 75 if the lease of a held job ends within a second. The caller answers before it calls
 # wait_leave, so that the client does not wait for that
 tubes_wait() {
   take_code=74 wait_queues=$watched

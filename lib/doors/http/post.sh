@@ -44,7 +44,8 @@ do_post() {
 }
 
 # post_message LENGTH [KEY] - store standard input as a message of `group`. KEY `$`, which plain_of
-# never gives, is one that door_body_end will compute. Set post_left to `some` if it was read in part
+# never gives, is one that door_body_end will compute. Set post_left to `some` if it was read in
+# part
 post_message() {
   push_priority=0000065536 push_delay=0 push_lease=60 push_wait=0 push_dot='' push_key=${2:-\$}
   md5='' push_read='' body_whole='' slip_size='' post_left=
