@@ -302,6 +302,11 @@ door_end() {
   66.pop | 66.reserve) door_outcome=empty ;;
   *) door_outcome=error-$door_code ;;
   esac
+  # Other verbs look at slips too
+  case $door_verb in
+  push | pop | reserve | peek) ;;
+  *) slip_size= ;;
+  esac
   clock_read
   clock_between "$door_began" "$now"
   door_log "$door_verb" "${queue:--}" "${door_gone:-$door_outcome}" "${slip_size:--}" \
