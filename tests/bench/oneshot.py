@@ -104,6 +104,8 @@ def work(run):
 def wait(run):
     """From the start of a push to the first byte that a waiting pop writes."""
     ours = Flatq(run, "wait", False)
+    made = run.flatq("create", ours.spool, ["create", "jobs"])
+    subprocess.run(made.argv, env=made.env, cwd=made.cwd, check=True)
     waiting = {"flatq": (ours.push(run.message), run.flatq("pop", ours.spool, ["pop", "-w", "60", "jobs"]), sleeps)}
     if run.there("redis-cli", "redis-check-rdb"):
         redis = Redis(run, "wait", False)

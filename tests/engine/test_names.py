@@ -150,6 +150,7 @@ def anywhere(flatq, tmp_path, name):
 
 
 def test_the_spool_by_a_relative_path(flatq, tmp_path):
+    (flatq.home / "there").mkdir()
     for path in ("here", "./there/deep", "-x"):
         flatq.env["FLATQ_DIR"] = path
         push(flatq, b"x")

@@ -176,6 +176,7 @@ def test_several_queues_and_spools(spark, flatq, tmp_path):
     empty(flatq, "a/b", "c")
     assert b"reserved 0" in flatq("stat", "c", check=0).out
     for host in ("one", "two"):
+        (tmp_path / "hosts" / host).mkdir(parents=True)
         flatq("push", input=host.encode(), env={"FLATQ_DIR": str(tmp_path / "hosts" / host / "spool")}, check=0)
     many = spark.read.format("flatq").option("path", str(tmp_path / "hosts/*/spool")).load()
     assert sorted((row.host, bytes(row.value)) for row in many.collect()) == [("one", b"one"), ("two", b"two")]
