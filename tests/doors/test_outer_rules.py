@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from conftest import LIB, need, wait_for
-from engine import calls_in, children, command_of, faulty, lies, push, standing
+from engine import children, command_of, faulty, lies, push, standing
 from stalk import Direct
 from test_http import ask_status, request
 
@@ -355,23 +355,6 @@ def test_launch_leaves_connections_of_inetd_alone(flatq, launched):
 # ---- faults that an audit from outside found
 
 
-def nth(flatq, call, text, words, sent, after=b"", how=()):
-    """(NAME, N) of those of the door's own calls whose line in strace's output holds `text`, behind the first that holds `after` (see `calls_in`)."""
-    log = flatq.home / "trace"
-    subprocess.run([need("strace"), "-qq", "-s", "200", *how, "-o", log, "-e", f"trace={call}", "-e", "signal=none", "--", *flatq.command(*words.split())],
-                   input=sent, env=flatq.env, cwd=flatq.home, timeout=100, capture_output=True, check=True)
-    lines = log.read_bytes().splitlines()
-    begin = next(number for number, line in enumerate(lines) if after in line)
-    return [made for number, (made, line) in enumerate(zip(calls_in(log), lines, strict=True)) if number >= begin and text in line]
-
-
-def struck(flatq, call, error, words, sent, log="/dev/null", how=()):
-    """What the door says if this call of its own fails, a (NAME, N). strace writes the calls of that name into `log`."""
-    name, number = call
-    before = [need("strace"), "-qq", "-s", "200", *how, "-o", log, "-e", "signal=none", "-e", f"trace={name}", "-e", f"inject={name}:error={error}:when={number}", "--"]
-    return subprocess.run([*before, *flatq.command(*words.split())], input=sent, env=flatq.env, cwd=flatq.home, timeout=100, capture_output=True)
-
-
 @pytest.mark.new
 @pytest.mark.parametrize("door, asked", [("http", request("POST", "/queue?group-id=g", b"m")), ("beanstalk", b"put 1 0 9 1\r\nm\r\n")], ids=["http", "beanstalk"])
 def test_a_door_that_ends_before_its_first_request_says_nothing_of_another_door(flatq, tmp_path, door, asked):
@@ -417,20 +400,6 @@ def test_a_pause_that_cannot_be_read_is_not_over(flatq):
     assert flatq("beanstalk", input=b"pause-tube q 1000\r\n").out == b"PAUSED\r\n"
     done = faulty(flatq, "openat", flatq.spool / "q/paused", "beanstalk", error="ENOMEM", input=b"watch q\r\nreserve-with-timeout 0\r\n")
     assert done.stdout == b"WATCHING 2\r\nTIMED_OUT\r\n", done
-
-
-def test_an_acknowledgement_that_cannot_be_sent(flatq, tmp_path):
-    """The client of a drain cannot tell the door that it has written a batch. The batch comes again, and neither side waits for the other."""
-    flatq("push", "-l", "q", input=b"1\n2\n", check=0)
-    (tmp_path / "ssh").write_text(f"#!/bin/sh\nexec sh {LIB}/door --spool {flatq.spool}\n")
-    (tmp_path / "ssh").chmod(0o755)
-    flatq.env["FLATQ_SSH"] = str(tmp_path / "ssh")
-    words = "flatq -H ssh://here drain q"
-    [point] = nth(flatq, "write", b'"ok\\n"', words, b"")
-    flatq("push", "-l", "q", input=b"1\n2\n", check=0)
-    done = struck(flatq, point, "ENOMEM", words, b"")
-    assert (done.returncode, done.stdout) == (74, b"1\n2\n") and b"come again" in done.stderr, done
-    wait_for(lambda: [row[1] for row in rows(flatq, "q")] == ["ready"] * 2, "the batch is back")
 
 
 def test_a_pid_file_that_was_not_finished_is_written_anew(flatq, tmp_path):
