@@ -1,6 +1,8 @@
-"""setuptools, in a copy of this directory that has the shell files beside the package: ../lib and ../launch become flatq/sh.
+"""setuptools, in a copy of this directory that has the shell files beside the package: ../lib and
+../launch become flatq/sh.
 
-So a build writes nothing here, which may be read-only, and an sdist, which has no ../lib, is built the same way."""
+So a build writes nothing here, which may be read-only, and an sdist, which has no ../lib, is built
+the same way."""
 
 import contextlib
 import io
@@ -16,7 +18,8 @@ LEFT_OUT = (HERE / "flatq/crashlab", HERE / "flatq/pipeline/trials.py")
 
 
 def _bare(text, header):
-    """Shell, awk or perl without its comments, which each verb would read again; but with its header if that is what -h prints."""
+    """Shell, awk or perl without its comments, which each verb would read again; but with its
+    header if that is what -h prints."""
     kept = re.match(rb"(#.*\n)*", text)[0] if header else b""
     return kept + re.sub(rb"(?m)^[ \t]*#.*\n", b"", text[len(kept):])
 
@@ -32,7 +35,8 @@ def _bare_python(text):
 
 
 def _copy(source, target):
-    """A file that its owner can write, executable where the original is: modes of the tree do not matter."""
+    """A file that its owner can write, executable where the original is: modes of the tree do not
+    matter."""
     target.parent.mkdir(parents=True, exist_ok=True)
     text = source.read_bytes()
     if source.suffix in (".sh", ".awk", ".pl") or text.startswith(b"#!/bin/sh\n"):
@@ -51,7 +55,8 @@ def _staged():
         stage = Path(name, "flatq")
         for path in HERE.rglob("*"):
             parts = path.relative_to(HERE).parts
-            left_out = path.suffix == ".pyc" or parts[0].endswith((".egg-info", "build", "dist")) or any(one in (path, *path.parents) for one in LEFT_OUT)
+            left_out = path.suffix == ".pyc" or parts[0].endswith((".egg-info", "build",
+                "dist")) or any(one in (path, *path.parents) for one in LEFT_OUT)
             if path.is_file() and not left_out:
                 _copy(path, stage.joinpath(*parts))
         if not (stage / "flatq/sh").is_dir():
@@ -59,11 +64,13 @@ def _staged():
             lib = HERE.parent / "lib"
             for path in lib.rglob("*"):
                 # Leave out completion and systemd: only make install uses them
-                if path.is_file() and path.suffix != ".md" and path.parent.name not in ("completion", "systemd"):
+                if path.is_file() and path.suffix != ".md" and path.parent.name not in (
+                        "completion", "systemd"):
                     _copy(path, stage / "flatq/sh" / path.relative_to(lib))
             _copy(HERE.parent / "LICENSE", stage / "LICENSE")
         (stage / "MANIFEST.in").write_text("include build_backend.py\n")
-        (stage / "VERSION").write_bytes(re.search(rb"(?m)^flatq_version=(.+)$", (stage / "flatq/sh/flatq").read_bytes())[1])
+        (stage / "VERSION").write_bytes(re.search(rb"(?m)^flatq_version=(.+)$",
+            (stage / "flatq/sh/flatq").read_bytes())[1])
         before = Path.cwd()
         os.chdir(stage)
         try:

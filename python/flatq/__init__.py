@@ -14,7 +14,8 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from .errors import (
-    Busy, Closed, Denied, Disk, Empty, Error, Full, Internal, Invalid, Missing, NotYours, TimedOut, Unreachable, Usage,
+    Busy, Closed, Denied, Disk, Empty, Error, Full, Internal, Invalid, Missing, NotYours, TimedOut,
+    Unreachable, Usage,
 )
 from .queue import AsyncQueue, AsyncReserved, Id, Queue, Reserved, Segment
 from .verbs import home
@@ -25,14 +26,17 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
-    "AsyncQueue", "AsyncReserved", "Busy", "Closed", "Denied", "Disk", "Empty", "Error", "Full", "Id", "Internal", "Invalid", "Missing",
-    "NotYours", "Queue", "Reserved", "Segment", "TimedOut", "Unreachable", "Usage", "Worker", "home",
+    "AsyncQueue", "AsyncReserved", "Busy", "Closed", "Denied", "Disk", "Empty", "Error", "Full",
+    "Id", "Internal", "Invalid", "Missing",
+    "NotYours", "Queue", "Reserved", "Segment", "TimedOut", "Unreachable", "Usage", "Worker",
+    "home",
 ]
 
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        return re.search("(?m)^flatq_version=(.+)$", (home() / "flatq").read_text())[1]  # type: ignore[index]
+        return re.search("(?m)^flatq_version=(.+)$",
+            (home() / "flatq").read_text())[1]  # type: ignore[index]
     # Import it only on request: `python -m flatq.worker` must not find itself imported already
     if name == "Worker":
         from .worker import Worker

@@ -16,7 +16,8 @@ def main() -> NoReturn:
     except FileNotFoundError as error:
         print(f"flatq: {error}", file=sys.stderr)
         sys.exit(70)
-    # Python ignores these signals, and a shell cannot trap a signal that was ignored at its start: reset them
+    # Python ignores these signals, and a shell cannot trap a signal that was ignored at its start:
+    # reset them
     for name in ("SIGPIPE", "SIGXFSZ"):
         signal.signal(getattr(signal, name), signal.SIG_DFL)
     os.environ.setdefault("FLATQ_PYTHON", sys.executable)

@@ -1,4 +1,5 @@
-"""The common part of the commands in Python (pressure, mqueue, shovel): options, error lines, exit codes, signals."""
+"""The common part of the commands in Python (pressure, mqueue, shovel): options, error lines, exit
+codes, signals."""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ class Stopped(BaseException):
 
 
 def run(verb: str, main: Callable[[list[str]], int]) -> NoReturn:
-    """Run main with the arguments and exit with its code. Print an Error as one line on stderr; on a signal, give everything back, then end
-    by that signal."""
+    """Run main with the arguments and exit with its code. Print an Error as one line on stderr; on
+    a signal, give everything back, then end by that signal."""
     on_signals(_stop)
     try:
         code = main(sys.argv[1:])
@@ -43,7 +44,8 @@ def run(verb: str, main: Callable[[list[str]], int]) -> NoReturn:
 
 
 def on_signals(handler: Callable[[int, FrameType | None], None]) -> None:
-    """Call the handler on each of SIGNALS. Signals that were ignored when we were started stay ignored."""
+    """Call the handler on each of SIGNALS. Signals that were ignored when we were started stay
+    ignored."""
     for number in SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, handler)
@@ -55,20 +57,23 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 def fail(verb: str, error: Error) -> int:
     """Print the error in one line, and return its exit code; 70 if it has none."""
-    text = re.sub(r"\A[a-z]+: (?=\S)", "", " ".join(str(error).split())) if error.verb and error.verb != verb else " ".join(str(error).split())
+    text = re.sub(r"\A[a-z]+: (?=\S)", "", " ".join(str(error).split(
+        ))) if error.verb and error.verb != verb else " ".join(str(error).split())
     complain(f"{verb}: {text}\n")
     return error.code if error.code is not None and error.code > 0 else 70
 
 
 def stray(error: OSError) -> Disk:
-    """The error for one of the system's for which nobody has found a better one: what was asked for may be done, or not."""
+    """The error for one of the system's for which nobody has found a better one: what was asked for
+    may be done, or not."""
     text = error.strerror or str(error)
     return Disk(f"{error.filename}: {text}" if error.filename else text, 74)
 
 
 def complain(text: str) -> None:
-    """Write to stderr, as far as that is possible: where a log's disk is full, or nobody reads any more, the work goes on all the same. Not by
-    sys.stderr's buffer, which would keep what failed, and fail again with the next line and when Python ends."""
+    """Write to stderr, as far as that is possible: where a log's disk is full, or nobody reads any
+    more, the work goes on all the same. Not by sys.stderr's buffer, which would keep what failed,
+    and fail again with the next line and when Python ends."""
     if sys.stderr is None:
         # It was closed when we were started: a file of ours may have its number by now
         return
@@ -110,7 +115,8 @@ def number(letter: str, value: str, least: int = 0, most: int = 4294967295) -> i
 
 
 def whole(value: str) -> int | None:
-    """The whole number that these digits mean, of 18 digits at most; None if they are none. int() fails at 4,300 digits."""
+    """The whole number that these digits mean, of 18 digits at most; None if they are none. int()
+    fails at 4,300 digits."""
     digits = value.lstrip("0") or "0"
     return int(digits) if value.isascii() and value.isdigit() and len(digits) <= 18 else None
 
@@ -128,14 +134,16 @@ def standard_input() -> bytes:
 
 
 def out(text: bytes, keep: Callable[[], object] | None = None, seconds: float = 0) -> None:
-    """Write all of it to standard output. keep: called every `seconds` seconds until the reader has taken all of it. Raises Disk."""
+    """Write all of it to standard output. keep: called every `seconds` seconds until the reader has
+    taken all of it. Raises Disk."""
     if sys.stdout is None:
         raise Disk("standard output is closed", 74)
     rest = memoryview(text)
     try:
         while keep and rest:
             due = time.monotonic() + seconds
-            # A pipe that select calls ready has room for PIPE_BUF bytes: the write does not block, so `keep` is called in time if the reader stops
+            # A pipe that select calls ready has room for PIPE_BUF bytes: the write does not block,
+            # so `keep` is called in time if the reader stops
             while rest and time.monotonic() < due:
                 if select.select([], [1], [], max(due - time.monotonic(), 0))[1]:
                     rest = rest[os.write(1, rest[:select.PIPE_BUF]):]

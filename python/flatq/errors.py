@@ -7,7 +7,8 @@ import queue
 
 
 class Error(Exception):
-    """A verb failed. str() is its text on stderr; `code` is its exit code, below 0 for a signal; `verb` is its name."""
+    """A verb failed. str() is its text on stderr; `code` is its exit code, below 0 for a signal;
+    `verb` is its name."""
 
     def __init__(self, message: str = "", code: int | None = None, verb: str = "") -> None:
         super().__init__(message)
@@ -30,11 +31,13 @@ class Missing(Error, LookupError):
 
 
 class Empty(Error, queue.Empty):
-    """66 from pop, reserve, peek, drain and claim: nothing is there, or no such queue; or a lease ended before the message was written out."""
+    """66 from pop, reserve, peek, drain and claim: nothing is there, or no such queue; or a lease
+    ended before the message was written out."""
 
 
 class NotYours(Error):
-    """66 from delete, release, touch and bury: the lease was over and another consumer has the message, or it is gone."""
+    """66 from delete, release, touch and bury: the lease was over and another consumer has the
+    message, or it is gone."""
 
 
 class Closed(Error):
@@ -42,7 +45,8 @@ class Closed(Error):
 
 
 class Unreachable(Error, ConnectionError):
-    """68: nobody answers there, and nothing was asked; 69: the answer was cut off, and what was asked may be done."""
+    """68: nobody answers there, and nothing was asked; 69: the answer was cut off, and what was
+    asked may be done."""
 
 
 class Internal(Error):
@@ -58,8 +62,9 @@ class Full(Error, queue.Full):
 
 
 class Busy(Error):
-    """75 from other verbs: messages are left (drop), or the door has ended the connection; from each: the system has no process or file for it just now;
-    73 from pressure: another client has the role."""
+    """75 from other verbs: messages are left (drop), or the door has ended the connection; from
+    each: the system has no process or file for it just now; 73 from pressure: another client has
+    the role."""
 
 
 class Denied(Error):
@@ -67,18 +72,21 @@ class Denied(Error):
 
 
 class TimedOut(Error, TimeoutError):
-    """The verb took longer than Queue(timeout=...) allows, and was ended. It may have done what was asked."""
+    """The verb took longer than Queue(timeout=...) allows, and was ended. It may have done what was
+    asked."""
 
 
 ERRORS: dict[int | tuple[int, str], type[Error]] = {
-    64: Usage, 65: Invalid, 66: Missing, 68: Unreachable, 69: Closed, 70: Internal, 73: Busy, 74: Disk, 75: Busy, 77: Denied, (75, "push"): Full,
+    64: Usage, 65: Invalid, 66: Missing, 68: Unreachable, 69: Closed, 70: Internal, 73: Busy,
+    74: Disk, 75: Busy, 77: Denied, (75, "push"): Full,
     **{(66, verb): Empty for verb in ("pop", "reserve", "peek", "drain", "claim")},
     **{(66, verb): NotYours for verb in ("delete", "release", "touch", "bury")},
 }
 
 
 def error_of(verb: str, code: int, text: str, host: str = "") -> Error:
-    """Return the exception for a verb that ended with `code` and `text` on stderr, through the door at `host` or here."""
+    """Return the exception for a verb that ended with `code` and `text` on stderr, through the door
+    at `host` or here."""
     kind = ERRORS.get((code, verb)) or ERRORS.get(code, Error)
     if host and code == 69 and text.startswith(f"{verb}: {host}: "):
         kind = Unreachable
@@ -88,7 +96,8 @@ def error_of(verb: str, code: int, text: str, host: str = "") -> Error:
 
 
 def of_system(place: str, error: OSError) -> Error:
-    """Return the exception for an error of this system's that came before anything was asked for."""
+    """Return the exception for an error of this system's that came before anything was asked
+    for."""
     text = f"{place}: {error.strerror or error}"
     if error.errno in (errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM):
         return Busy(text, 75)
@@ -98,5 +107,6 @@ def of_system(place: str, error: OSError) -> Error:
 
 
 def printable(said: bytes) -> str:
-    """Return what another machine said, as text that does nothing to the terminal it is shown on: at most 200 characters."""
+    """Return what another machine said, as text that does nothing to the terminal it is shown on:
+    at most 200 characters."""
     return "".join(filter(str.isprintable, said.decode(errors="replace")))[:200]

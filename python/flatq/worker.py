@@ -1,17 +1,20 @@
-"""A worker that runs a Python function for each message: `flatq work`, with this module as its command.
+"""A worker that runs a Python function for each message: `flatq work`, with this module as its
+command.
 
     from flatq import Worker
 
     Worker("shop.images:resize", ["urgent", "jobs"], jobs=2, limit=300).run()      # until it is told to stop
     Worker(resize, until_empty=True).run()
 
-So what `flatq work -h` promises holds: the lease is renewed while the job runs; QUIT, TERM and INT stop it at once if it has no job, else
-after the job; the message of a killed worker comes again at once; if a job fails, its message comes again later, and is buried after
-`most_tries`.
+So what `flatq work -h` promises holds: the lease is renewed while the job runs; QUIT, TERM and INT
+stop it at once if it has no job, else after the job; the message of a killed worker comes again at
+once; if a job fails, its message comes again later, and is buried after `most_tries`.
 
-The function, which may be an `async` one, is called with the message's bytes, in a process of its own, with FLATQ_ID, FLATQ_QUEUE and FLATQ_TRIES in os.environ. If it
-returns, the message is deleted, whatever it returns. If it raises, the traceback goes to stderr and the message comes again later; the reason
-with which it is buried in the end is `exit-70`, or SystemExit's number. In a shell:
+The function, which may be an `async` one, is called with the message's bytes, in a process of its
+own, with FLATQ_ID, FLATQ_QUEUE and FLATQ_TRIES in os.environ. If it returns, the message is
+deleted, whatever it returns. If it raises, the traceback goes to stderr and the message comes again
+later; the reason with which it is buried in the end is `exit-70`, or SystemExit's number. In a
+shell:
 
     flatq work -q jobs -- python3 -m flatq.worker shop.images:resize"""
 
@@ -40,22 +43,29 @@ Job = Callable[[bytes], object]
 class Worker:
     """Runs `job` for each message of `queues`; the first queue that has a message comes first.
 
-    job: a function of a module or a script, or its path, "package.module:name" or "path/to/file.py:name"; a lambda, or what lies inside a
-    function, has none: ValueError. path: the spool. jobs: processes side by side. lease, limit: seconds until a worker that hangs, and
-    a job, is given up. delay, most_delay: seconds until a message that failed comes again, doubled with each try. most_tries: then it is
-    buried. count: stop after so many. wait: stop when for so many seconds nothing has come; until_empty: when nothing is there."""
+    job: a function of a module or a script, or its path, "package.module:name" or
+    "path/to/file.py:name"; a lambda, or what lies inside a function, has none: ValueError. path:
+    the spool. jobs: processes side by side. lease, limit: seconds until a worker that hangs, and a
+    job, is given up. delay, most_delay: seconds until a message that failed comes again, doubled
+    with each try. most_tries: then it is buried. count: stop after so many. wait: stop when for so
+    many seconds nothing has come; until_empty: when nothing is there."""
 
-    def __init__(self, job: Job | str, queues: str | Iterable[str] = "default", path: str | os.PathLike[str] | None = None, *,
-                 jobs: int = 1, lease: int | None = None, limit: int | None = None, delay: int = 1, most_delay: int = 300, most_tries: int = 0,
-                 count: int | None = None, wait: int | None = None, until_empty: bool = False) -> None:
+    def __init__(self, job: Job | str, queues: str | Iterable[str] = "default",
+            path: str | os.PathLike[str] | None = None, *,
+                 jobs: int = 1, lease: int | None = None, limit: int | None = None, delay: int = 1,
+                 most_delay: int = 300, most_tries: int = 0,
+                 count: int | None = None, wait: int | None = None,
+                 until_empty: bool = False) -> None:
         self.job = job if isinstance(job, str) else path_of(job)
         self.queues = [queues] if isinstance(queues, str) else list(queues)
         self.path = None if path is None else os.path.abspath(os.fspath(path))
         given = {
-            "-q": ",".join(self.queues), "-j": jobs, "-t": lease, "-x": limit, "-d": f"{delay},{max(delay, most_delay)}", "-m": most_tries,
+            "-q": ",".join(self.queues), "-j": jobs, "-t": lease, "-x": limit,
+            "-d": f"{delay},{max(delay, most_delay)}", "-m": most_tries,
             "-n": count, "-w": 0 if until_empty else wait,
         }
-        self.options = [word for letter, value in given.items() if value is not None for word in (letter, str(value))]
+        self.options = [word for letter, value in given.items() if value is not None for word in (
+            letter, str(value))]
 
     def command(self) -> list[str]:
         """The worker as a list of words, for a supervisor."""
@@ -64,15 +74,18 @@ class Worker:
 
     def environment(self) -> dict[str, str]:
         """The environment for `command`: the spool, and the same import path as here."""
-        ways = [str(Path(__file__).resolve().parents[1]), *(os.path.abspath(entry) for entry in sys.path)]
+        ways = [str(Path(__file__).resolve().parents[1]),
+            *(os.path.abspath(entry) for entry in sys.path)]
         given = {**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(ways))}
         return given if self.path is None else {**given, "FLATQ_DIR": self.path}
 
     def run(self) -> None:
-        """Work until told to stop, or until all is done. In the main thread, QUIT, TERM, INT and HUP are passed on to `flatq work`, which
-        acts on them; it also stops if we are killed. Raises Closed at once if the job cannot be imported, Disk, Denied, Invalid."""
+        """Work until told to stop, or until all is done. In the main thread, QUIT, TERM, INT and
+        HUP are passed on to `flatq work`, which acts on them; it also stops if we are killed.
+        Raises Closed at once if the job cannot be imported, Disk, Denied, Invalid."""
         # In a process of its own, as each job
-        if subprocess.run([sys.executable, "-m", "flatq.worker", "--import", self.job], env=self.environment(), stdin=subprocess.DEVNULL).returncode == 127:
+        if subprocess.run([sys.executable, "-m", "flatq.worker", "--import", self.job],
+                env=self.environment(), stdin=subprocess.DEVNULL).returncode == 127:
             raise error_of("work", 69, f"'{self.job}' cannot be imported")
         process: Process | None = None
         came: list[int] = []
@@ -88,14 +101,16 @@ class Worker:
         before: dict[int, Any] = {}
         try:
             for each in (signal.SIGQUIT, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-                if signal.getsignal(each) is signal.SIG_IGN:  # A signal that was ignored, such as HUP under nohup, stays ignored
+                if signal.getsignal(
+                        each) is signal.SIG_IGN:  # A signal that was ignored, such as HUP under nohup, stays ignored
                     continue
                 try:
                     before[each] = signal.signal(each, passed)
                 except ValueError:  # Not in the main thread: handlers cannot be set
                     break
             # In a session of its own: we pass on ^C from a terminal, so it must not get that twice
-            process = Process([*with_us(), *self.command()], env=self.environment(), start_new_session=True)
+            process = Process([*with_us(), *self.command()], env=self.environment(),
+                start_new_session=True)
             for number in early:
                 process.send_signal(number)
             try:
@@ -116,18 +131,21 @@ class Worker:
 def path_of(job: Job) -> str:
     """The path by which a function can be imported. Raises ValueError."""
     name, module = getattr(job, "__qualname__", ""), getattr(job, "__module__", "")
-    if not name or "<" in name or not module or inspect.ismethod(job) and not inspect.isclass(job.__self__):
+    if not name or "<" in name or not module or inspect.ismethod(job) and not inspect.isclass(
+            job.__self__):
         raise ValueError(f"{job!r} cannot be imported: only a function of a module can be a job")
     if module == "__main__":
         script = sys.modules["__main__"]
-        module = script.__spec__.name if script.__spec__ else os.path.abspath(getattr(script, "__file__", None) or "")
+        module = script.__spec__.name if script.__spec__ else os.path.abspath(getattr(script,
+            "__file__", None) or "")
         if not script.__spec__ and not module.endswith(".py"):
             raise ValueError(f"{job!r} cannot be imported: its script has no file that ends in .py")
     return f"{module}:{name}"
 
 
 def load(path: str) -> Job:
-    """The function at "package.module:name" or "file.py:name". Raises ImportError, AttributeError."""
+    """The function at "package.module:name" or "file.py:name". Raises ImportError,
+    AttributeError."""
     module_name, _, name = path.rpartition(":")
     if not module_name:
         module_name, _, name = path.rpartition(".")
@@ -158,13 +176,15 @@ async def _awaited(done: Awaitable[object]) -> None:
 
 
 def main() -> int:
-    """Work on one message from standard input. Return 127, on which the worker stops and keeps the message, if there is no such function,
-    or its import raises anything: then no message could be worked on."""
+    """Work on one message from standard input. Return 127, on which the worker stops and keeps the
+    message, if there is no such function, or its import raises anything: then no message could be
+    worked on."""
     only = sys.argv[1:2] == ["--import"]
     if only:
         del sys.argv[1]
     if len(sys.argv) != 2 or sys.argv[1] == "-h":
-        print("usage: flatq work ... -- python3 -m flatq.worker PACKAGE.MODULE:FUNCTION", file=sys.stderr)
+        print("usage: flatq work ... -- python3 -m flatq.worker PACKAGE.MODULE:FUNCTION",
+            file=sys.stderr)
         return 64 if len(sys.argv) != 2 else 0
     sys.path.insert(0, os.getcwd())
     body = b"" if only else sys.stdin.buffer.read()

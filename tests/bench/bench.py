@@ -1,7 +1,8 @@
 """make bench measures flatq beside the programs that a shell user might take instead, in one run.
 
-bench.py [--quick] [--parent COMMIT] [ROW ...] measures the rows that are named, or all. The contenders of a row take turns. The table begins with ratios, since only
-these hold on another machine. Every round goes to .bench/TIME.json, and pictures of it to .bench/TIME-*.png."""
+bench.py [--quick] [--parent COMMIT] [ROW ...] measures the rows that are named, or all. The
+contenders of a row take turns. The table begins with ratios, since only these hold on another
+machine. Every round goes to .bench/TIME.json, and pictures of it to .bench/TIME-*.png."""
 
 import argparse
 import json
@@ -40,8 +41,10 @@ def pipeline(run):
 
 
 ROWS = {
-    "push": oneshot.push, "pop": oneshot.pop, "depths": oneshot.depths, "job": oneshot.job, "work": oneshot.work, "wait": oneshot.wait,
-    "bulk": bulk.bulk, "doors": doors.doors, "http": doors.http_, "beanstalk": doors.beanstalk, "launch": doors.launch, "idle": doors.idle, "remote": remote.remote,
+    "push": oneshot.push, "pop": oneshot.pop, "depths": oneshot.depths, "job": oneshot.job,
+    "work": oneshot.work, "wait": oneshot.wait,
+    "bulk": bulk.bulk, "doors": doors.doors, "http": doors.http_, "beanstalk": doors.beanstalk,
+    "launch": doors.launch, "idle": doors.idle, "remote": remote.remote,
     "boot": scale.boot, "deep": scale.deep,
     "processes": counts.processes, "bytes": counts.bytes_, "pipeline": pipeline,
 }
@@ -52,7 +55,8 @@ def verdict(other, ratio, aim, low):
     said = []
     if ratio >= 1.005 and low is not None:
         who = "over" if FLOOR in other else "LOSES" if low > 1 else "loses, within the spread,"
-        said.append(f"{who} by {100 * (ratio - 1):.0f}%" if ratio < 2 else f"{who}: {ratio:.1f} times the time")
+        said.append(f"{who} by {100 * (ratio - 1):.0f}%" if ratio < 2
+            else f"{who}: {ratio:.1f} times the time")
     if aim and ratio > aim:
         said.append("over the aim")
     return ", ".join(said)
@@ -60,7 +64,8 @@ def verdict(other, ratio, aim, low):
 
 def table(run, about):
     print(f"flatq {about['flatq'] or ''} on {about['cpu']}, {about['cores']} cores, Linux {about['kernel']}, {about['system']}, {about['filesystem']}")
-    print("with " + "; ".join(f"{name}: {version}" for name, version in about["versions"].items() if version))
+    print("with " + "; ".join(f"{name}: {version}" for name,
+        version in about["versions"].items() if version))
     if about["load"] > about["cores"] / 2:
         print(f"Others were at work here (load {about['load']:.1f} at the start): the times are not to be trusted.")
     if run.ratios:
@@ -84,7 +89,8 @@ def write(run, about, place):
     path = place / time.strftime("%Y%m%d-%H%M%S.json")
     keys = ("row", "other", "aim", "ratio", "low", "high")
     ratios = [dict(zip(keys, one)) for one in run.ratios]
-    path.write_text(json.dumps({"machine": about, "quick": run.quick, "failed": run.failed, "ratios": ratios, "notes": run.notes, "raw": run.raw}, indent=1) + "\n")
+    path.write_text(json.dumps({"machine": about, "quick": run.quick, "failed": run.failed,
+        "ratios": ratios, "notes": run.notes, "raw": run.raw}, indent=1) + "\n")
     print(f"\nEvery round: {path}")
     if "matplotlib" not in run.packages:
         print("No pictures: .venv has no matplotlib (`make venv` installs it, where PyPI can be reached)")
@@ -94,10 +100,14 @@ def write(run, about, place):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a few rounds, a few messages: does it run?")
-    parser.add_argument("--parent", metavar="COMMIT", help="measure flatq as it was at this commit beside it")
-    parser.add_argument("--python", default=ROOT / ".venv/bin/python", help="the Python that has the packages; .venv's")
-    parser.add_argument("--out", type=Path, default=ROOT / ".bench", help="where results go, and work is done; .bench")
+    parser.add_argument("--quick", action="store_true",
+        help="a few rounds, a few messages: does it run?")
+    parser.add_argument("--parent", metavar="COMMIT",
+        help="measure flatq as it was at this commit beside it")
+    parser.add_argument("--python", default=ROOT / ".venv/bin/python",
+        help="the Python that has the packages; .venv's")
+    parser.add_argument("--out", type=Path, default=ROOT / ".bench",
+        help="where results go, and work is done; .bench")
     parser.add_argument("rows", nargs="*", metavar="ROW", help=", ".join(ROWS))
     options = parser.parse_args()
     unknown = set(options.rows) - set(ROWS)
@@ -112,7 +122,8 @@ def main():
             for row in options.rows or ROWS:
                 try:
                     ROWS[row](run)
-                except (RuntimeError, OSError, subprocess.SubprocessError) as error:  # one failed row does not lose the results of the others
+                except (RuntimeError, OSError,
+                        subprocess.SubprocessError) as error:  # one failed row does not lose the results of the others
                     run.progress.end()
                     run.failed.append(row)
                     print(f"bench: {row} FAILED: {error}", file=sys.stderr)

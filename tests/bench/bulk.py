@@ -1,5 +1,6 @@
-"""Filling and draining: beside redis-cli --pipe, with a log that is synced and in memory only, and sqlite3's import, which syncs; beside Python's
-queues, which sync less; and flatq alone, without perl and then without python3 too."""
+"""Filling and draining: beside redis-cli --pipe, with a log that is synced and in memory only, and
+sqlite3's import, which syncs; beside Python's queues, which sync less; and flatq alone, without
+perl and then without python3 too."""
 
 import os
 import shutil
@@ -9,23 +10,27 @@ from pathlib import Path
 from harness import FLOOR, Command, floor, peak_memory
 from rivals import Flatq, Redis, Sqlite
 
-# What a Python programmer would write; argv has the place. Both commit or save each message: only litequeue can take many at once, in a
-# transaction, which is used. litequeue keeps messages that are done in its table
+# What a Python programmer would write; argv has the place. Both commit or save each message: only
+# litequeue can take many at once, in a transaction, which is used. litequeue keeps messages that
+# are done in its table
 PYTHON = {
     "litequeue": ("import litequeue as l, sys\nq = l.LiteQueue(sys.argv[1])\n",
                   "with q.transaction():\n for line in sys.stdin: q.put(line)",
                   "while m := q.pop():\n sys.stdout.write(m.data)\n q.done(m.message_id)"),
-    "persist-queue": ("import os, persistqueue as p, sys\np = p.Queue(sys.argv[1], tempdir=os.path.dirname(sys.argv[1]))\n",
+    "persist-queue": (
+    "import os, persistqueue as p, sys\np = p.Queue(sys.argv[1], tempdir=os.path.dirname(sys.argv[1]))\n",
                       "for line in sys.stdin: p.put(line)",
                       "while p.qsize(): sys.stdout.write(p.get())\np.task_done()"),
 }
 
 
 class Pair:
-    """A contender that fills its queue from a file of lines, and drains it into one. `bounds`: how many times its own time flatq's may be at most."""
+    """A contender that fills its queue from a file of lines, and drains it into one. `bounds`: how
+    many times its own time flatq's may be at most."""
 
     def __init__(self, name, fill, drain, bounds=None):
-        self.name, self.fill, self.drain, self.bounds, self.seconds = name, fill, drain, bounds or {}, {"fill": [], "drain": []}
+        self.name, self.fill, self.drain, self.bounds, self.seconds = name, fill, drain, bounds or {
+            }, {"fill": [], "drain": []}
 
     def turn(self, run, lines):
         out = run.work / "out"
@@ -40,18 +45,21 @@ def bulk(run):
     rounds = 1 if run.quick else 3
     many(run, run.million, rounds, [*ours(run), *programs(run), *servers(run, run.million)])
     few = run.million // 500 if not run.quick else 20
-    many(run, few, rounds, [*ours(run), *(library(run, name) for name in PYTHON if run.there(package=name))])
+    many(run, few, rounds, [*ours(run), *(library(run, name) for name in PYTHON
+        if run.there(package=name))])
     alone(run)
 
 
 def ours(run):
     for name, root in run.trees.items():
         spool = Flatq(run, "bulk", True, name).spool
-        yield Pair(name, run.flatq("push -l", spool, ["push", "-l", "jobs"], str(run.work / "lines"), "on", root=root),
+        yield Pair(name, run.flatq("push -l", spool, ["push", "-l", "jobs"],
+            str(run.work / "lines"), "on", root=root),
                    run.flatq("drain -l", spool, ["drain", "-l", "jobs"], sync="on", root=root))
 
 
-# What push -l and drain start, and nothing else: perl counts the messages, and writes each in base64 behind its state; mawk compares sizes
+# What push -l and drain start, and nothing else: perl counts the messages, and writes each in
+# base64 behind its state; mawk compares sizes
 PROGRAMS = ("""
 perl -e 'while (read STDIN, $block, 65536) { $count += $block =~ tr/\\n// } print $count' <lines &&
 perl -MMIME::Base64 -ne 'chomp; $lines .= sprintf "0000065536.%012d.0.0.60.0.1.%d.-.0-0-0-0\\t%s\\n", $., length, encode_base64($_, "");
@@ -61,7 +69,8 @@ mawk -F '\\t' '{ split($1, slip, "."); if (length($2) == int((slip[8] + 2) / 3) 
 
 def programs(run):
     if run.there("perl", "mawk"):
-        yield Pair(f"its programs alone {FLOOR}", *(floor("programs", text, cwd=str(run.work)) for text in PROGRAMS))
+        yield Pair(f"its programs alone {FLOOR}", *(floor("programs", text, cwd=str(run.work))
+            for text in PROGRAMS))
 
 
 def servers(run, count):
@@ -69,19 +78,22 @@ def servers(run, count):
         for durable in (True, False):
             redis = Redis(run, "bulk", durable)
             load, unload = redis.load("fill", str(run.work / "lines")), redis.unload("drain", count)
-            yield Pair(f"{redis.name}, --pipe, lpop", load, unload, {"fill": 0.5, "drain": 0.8} if durable else {})
+            yield Pair(f"{redis.name}, --pipe, lpop", load, unload,
+                {"fill": 0.5, "drain": 0.8} if durable else {})
     if run.there("sqlite3"):
         database = Sqlite(run, "bulk", True).database
         subprocess.run(["sqlite3", database, "create table lines (body)"], check=True)
         empty = "begin immediate; select body from lines order by rowid; delete from lines; commit"
-        yield Pair("sqlite3 .import, select", Command("fill", ["sqlite3", database, f".import {run.work / 'lines'} lines"]),
+        yield Pair("sqlite3 .import, select", Command("fill",
+            ["sqlite3", database, f".import {run.work / 'lines'} lines"]),
                    Command("drain", ["sqlite3", database, empty]), {"fill": 1.1, "drain": 1.2})
 
 
 def library(run, name):
     begin, *rest = (text for text in PYTHON[name])
     place = run.work / f"{name}.bulk"
-    return Pair(name, *(Command(name, [run.python, "-c", begin + text, place], str(run.work / "lines"), str(run.work)) for text in rest))
+    return Pair(name, *(Command(name, [run.python, "-c", begin + text, place],
+        str(run.work / "lines"), str(run.work)) for text in rest))
 
 
 def many(run, count, rounds, pairs):
@@ -105,22 +117,27 @@ def many(run, count, rounds, pairs):
 
 def alone(run):
     """flatq without some of the programs that it would use, and its memory."""
-    run.notes.append("flatq alone, messages of 100 bytes: a second, and the most memory of all processes together (goal: 300,000 a second):")
+    run.notes.append(
+        "flatq alone, messages of 100 bytes: a second, and the most memory of all processes together (goal: 300,000 a second):")
     for text, without in (("", ()), ("no perl", ("perl",)), ("awk", ("perl", "python3"))):
         path = path_without(run.work / f"path.{len(without)}", without) if without else None
-        for messages in (run.million // 10,) if without == ("perl", "python3") else (run.million,) if without else (run.million // 10, run.million):
+        for messages in (run.million // 10,) if without == ("perl", "python3") else (run.million,
+                ) if without else (run.million // 10, run.million):
             lines, spool = run.lines(messages), f"alone.{len(without)}.{messages}"
             run.progress.row = f"bulk {messages:,} {text}"
             run.progress("fill")
-            full, memory_full = peak_memory(run.flatq("push -l", spool, ["push", "-l", "jobs"], lines, "on", path), subprocess.DEVNULL)
+            full, memory_full = peak_memory(run.flatq("push -l", spool, ["push", "-l", "jobs"],
+                lines, "on", path), subprocess.DEVNULL)
             run.progress("drain")
             with (run.work / "out").open("wb") as out:
-                empty, memory_empty = peak_memory(run.flatq("drain -l", spool, ["drain", "-l", "jobs"], sync="on", path=path), out)
+                empty, memory_empty = peak_memory(run.flatq("drain -l", spool,
+                    ["drain", "-l", "jobs"], sync="on", path=path), out)
             run.progress.end()
             if subprocess.run(["cmp", "-s", lines, run.work / "out"]).returncode:
                 raise RuntimeError("drain did not give back what push -l was given")
             shutil.rmtree(run.work / spool)
-            run.raw[f"alone {messages} {text}"] = {"fill": full, "drain": empty, "memory fill": memory_full, "memory drain": memory_empty}
+            run.raw[f"alone {messages} {text}"] = {"fill": full, "drain": empty,
+                "memory fill": memory_full, "memory drain": memory_empty}
             run.notes.append(
                 f"  {messages:>9,} {text:8} fill {messages / full:>9,.0f} {memory_full / 2**20:5.0f} MB"
                 f"   drain {messages / empty:>9,.0f} {memory_empty / 2**20:5.0f} MB")

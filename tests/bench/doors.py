@@ -27,7 +27,8 @@ def ask(port, said):
 
 
 def connections(run, row, contenders, many, bounds=()):
-    """Seconds a connection: one connection after the other, and some at a time. Contenders: name: (port, what is sent)."""
+    """Seconds a connection: one connection after the other, and some at a time. Contenders: name:
+    (port, what is sent)."""
     for text, clients in (("", 1), (f", {SIDE_BY_SIDE} at a time", SIDE_BY_SIDE)):
         seconds = {name: [] for name in contenders}
         run.progress.row = row + text
@@ -41,7 +42,8 @@ def connections(run, row, contenders, many, bounds=()):
                 run.progress(f"{turn + 1} of {turns}")
         run.progress.end()
         run.compare(f"connection, {row}{text}", seconds, bounds)
-        rates = (f"{name} {1 / sorted(values)[len(values) // 2]:,.0f}" for name, values in seconds.items())
+        rates = (f"{name} {1 / sorted(values)[len(values) // 2]:,.0f}" for name,
+            values in seconds.items())
         run.notes.append(f"Connections a second, {row}{text}: " + ", ".join(rates))
 
 
@@ -54,30 +56,37 @@ def doors(run):
     for spool in ("doors", "doors.parent"):
         run.fill(spool, 10)
     ours = {name: (port, b"list\n") for name, port in run.doors(["line", "-k"], "doors").items()}
-    connections(run, "line door, list", {**ours, **nothing(run)}, 8 if run.quick else 200, {NOTHING: 2.5})
+    connections(run, "line door, list", {**ours, **nothing(run)}, 8 if run.quick else 200,
+        {NOTHING: 2.5})
 
 
 def http_(run):
-    """Connections; then a put, a take and a delete over one lasting connection, beside the same through flatq's beanstalk door."""
+    """Connections; then a put, a take and a delete over one lasting connection, beside the same
+    through flatq's beanstalk door."""
     run.fill("http", 10)
     port = run.door(["http"], "http")
     request = b"GET /queue/stats HTTP/1.1\r\nHost: q\r\nConnection: close\r\n\r\n"
-    connections(run, "HTTP, stats", {"flatq": (port, request), **nothing(run)}, 8 if run.quick else 100)
+    connections(run, "HTTP, stats", {"flatq": (port, request), **nothing(run)},
+        8 if run.quick else 100)
     for durable in (True, False):
         place = f"http.{durable}", "on" if durable else "off"
-        webs = {name: http.client.HTTPConnection("127.0.0.1", port, timeout=60) for name, port in run.doors(["http"], *place).items()}
+        webs = {name: http.client.HTTPConnection("127.0.0.1", port, timeout=60) for name,
+            port in run.doors(["http"], *place).items()}
         stalk = socket.create_connection(("127.0.0.1", run.door(["beanstalk"], *place)))
         talks = {name: lambda web=web: web_job(web) for name, web in webs.items()}
         talks["our beanstalk door"] = lambda: stalk_job(stalk)
-        webs["alone"] = http.client.HTTPConnection("127.0.0.1", programs(run, "http", HTTP_PROGRAMS, durable), timeout=60)
+        webs["alone"] = http.client.HTTPConnection("127.0.0.1",
+            programs(run, "http", HTTP_PROGRAMS, durable), timeout=60)
         talks[f"its programs alone {FLOOR}"] = lambda: web_job(webs["alone"])
-        in_turn(run, "HTTP POST, GET, DELETE", durable, talks, {"our beanstalk door": (1.5, 1.2, 1.2)})
+        in_turn(run, "HTTP POST, GET, DELETE", durable, talks,
+            {"our beanstalk door": (1.5, 1.2, 1.2)})
         for client in (*webs.values(), stalk):
             client.close()
 
 
 def beanstalk(run):
-    """One client puts, reserves and deletes over one connection; with both servers syncing, and with neither."""
+    """One client puts, reserves and deletes over one connection; with both servers syncing, and
+    with neither."""
     for durable in (True, False):
         ports = {
             **run.doors(["beanstalk"], f"stalk.{durable}", "on" if durable else "off"),
@@ -86,18 +95,22 @@ def beanstalk(run):
         if run.there("beanstalkd"):
             store = run.work / f"binlog.{durable}"
             store.mkdir()
-            theirs = ["beanstalkd", "-l", "127.0.0.1", "-p", None, *(["-b", store, "-f0"] if durable else [])]
+            theirs = ["beanstalkd", "-l", "127.0.0.1", "-p", None,
+                *(["-b", store, "-f0"] if durable else [])]
             ports["beanstalkd -b -f0" if durable else "beanstalkd, memory only"] = run.serve(theirs)
-        clients = {name: socket.create_connection(("127.0.0.1", port)) for name, port in ports.items()}
+        clients = {name: socket.create_connection(("127.0.0.1", port)) for name,
+            port in ports.items()}
         talks = {name: lambda client=client: stalk_job(client) for name, client in clients.items()}
-        in_turn(run, "put, reserve, delete", durable, talks, {f"its programs alone {FLOOR}": (1.3, 1.3, 1.3)},
+        in_turn(run, "put, reserve, delete", durable, talks,
+            {f"its programs alone {FLOOR}": (1.3, 1.3, 1.3)},
                 {"beanstalkd -b -f0": 15, "beanstalkd, memory only": 50})
         for client in clients.values():
             client.close()
 
 
-# What one connection of the beanstalk door starts for each command, and nothing else. The sync of a put is that of a body and two directories, that
-# of a delete of two directories. `sh -e` runs it: if a program fails, the connection ends, and so the row. A body has 136 characters in base64
+# What one connection of the beanstalk door starts for each command, and nothing else. The sync of a
+# put is that of a body and two directories, that of a delete of two directories. `sh -e` runs it:
+# if a program fails, the connection ends, and so the row. A body has 136 characters in base64
 PROGRAMS = r"""mkdir -p "$1/out" && cd "$1" && >slip || exit
 while IFS= read -r line; do
   case $line in
@@ -163,12 +176,13 @@ def programs(run, name, text, durable):
     place = run.work / f"programs.{name}.{durable}"
     place.mkdir()
     script = run.file(f"programs.{name}", text.encode())
-    return run.serve(["ncat", "-l", "-k", "-c", f"exec sh -e {script} {place}/$$ {'on' if durable else 'off'}", "127.0.0.1", None])
+    return run.serve(["ncat", "-l", "-k", "-c",
+        f"exec sh -e {script} {place}/$$ {'on' if durable else 'off'}", "127.0.0.1", None])
 
 
 def in_turn(run, row, durable, talks, bounds, sums=None):
-    """Each talk runs once a round. It ends a step at a time, and each step is a row; so is their sum. `bounds`: contender: one for each step;
-    `sums`: contender: one for the sum."""
+    """Each talk runs once a round. It ends a step at a time, and each step is a row; so is their
+    sum. `bounds`: contender: one for each step; `sums`: contender: one for the sum."""
     many = 3 if run.quick else 200
     suffix = "synced" if durable else "unsynced"
     seconds = {name: [] for name in talks}
@@ -181,15 +195,18 @@ def in_turn(run, row, durable, talks, bounds, sums=None):
             seconds[name].append([end - begin for begin, end in zip(times, times[1:])])
         run.progress(f"{turn + 1} of {many}")
     run.progress.end()
-    run.compare(f"{row}, {suffix}", {name: [sum(steps) for steps in rounds] for name, rounds in seconds.items()}, sums or {})
+    run.compare(f"{row}, {suffix}", {name: [sum(steps) for steps in rounds] for name,
+        rounds in seconds.items()}, sums or {})
     for at, step in enumerate(row.split(", ")):
-        run.compare(f"{step}, {suffix}", {name: [steps[at] for steps in rounds] for name, rounds in seconds.items()},
+        run.compare(f"{step}, {suffix}", {name: [steps[at] for steps in rounds] for name,
+            rounds in seconds.items()},
                     {name: bound[at] for name, bound in bounds.items()})
 
 
 def web_job(web):
     receipt = ""
-    for method, target, body in (("POST", "/queue?group-id=jobs", b"x" * 100), ("GET", "/queue?group-id=jobs", None), ("DELETE", None, None)):
+    for method, target, body in (("POST", "/queue?group-id=jobs", b"x" * 100),
+            ("GET", "/queue?group-id=jobs", None), ("DELETE", None, None)):
         web.request(method, target or f"/queue?receipt-id={receipt}", body)
         answer = web.getresponse()
         answer.read()
@@ -222,8 +239,10 @@ def talk(client, said, end):
 
 def launch(run):
     """From the start of a door to its first answer."""
-    starts = {name: ["sh", root / "launch", "beanstalk", "-p", None] for name, root in run.trees.items()}
-    starts[f"ncat -l -k -c 'echo OK' {FLOOR}"] = ["ncat", "-l", "-k", "-c", "echo OK", "127.0.0.1", None]
+    starts = {name: ["sh", root / "launch", "beanstalk", "-p", None] for name,
+        root in run.trees.items()}
+    starts[f"ncat -l -k -c 'echo OK' {FLOOR}"] = ["ncat", "-l", "-k", "-c", "echo OK", "127.0.0.1",
+        None]
     seconds = {name: [] for name in starts}
     run.progress.row = "launch"
     for turn in range(2 if run.quick else 20):
@@ -239,11 +258,13 @@ def launch(run):
 
 
 def idle(run):
-    """How much of a processor a door takes for connections that say nothing: of each tree, one behind the other."""
+    """How much of a processor a door takes for connections that say nothing: of each tree, one
+    behind the other."""
     many, watched = (20, 2) if run.quick else (400, 20)
     shares = {}
     for name, root in run.trees.items():
-        port = run.door(["beanstalk", "-m", str(many + 1)], "idle" if root == ROOT else "idle.parent", root=root)
+        port = run.door(["beanstalk", "-m", str(many + 1)],
+            "idle" if root == ROOT else "idle.parent", root=root)
         clients = []
         for _ in range(many):
             client = socket.create_connection(("127.0.0.1", port))
@@ -255,11 +276,13 @@ def idle(run):
         for client in clients:
             client.close()
         run.end()
-    run.compare(f"{many} idle connections, processor seconds in a second", {**shares, "one processor": [1.0]}, {"one processor": 0.02})
+    run.compare(f"{many} idle connections, processor seconds in a second",
+        {**shares, "one processor": [1.0]}, {"one processor": 0.02})
 
 
 def processor(root):
-    """Processor seconds of a process and of all below it, with those of children that have ended."""
+    """Processor seconds of a process and of all below it, with those of children that have
+    ended."""
     rows = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

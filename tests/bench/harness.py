@@ -1,4 +1,5 @@
-"""Starting commands, timing them side by side, and naming the machine. This file knows nothing of queues."""
+"""Starting commands, timing them side by side, and naming the machine. This file knows nothing of
+queues."""
 
 import os
 import platform
@@ -18,7 +19,8 @@ DEVNULL = os.open(os.devnull, os.O_RDWR)
 
 @dataclass
 class Command:
-    """One contender of a row: what to start, with which file as standard input, in which directory."""
+    """One contender of a row: what to start, with which file as standard input, in which
+    directory."""
 
     name: str
     argv: list
@@ -44,18 +46,20 @@ class Command:
         os.chdir(here)
         os.close(stdin)
         if status:
-            raise RuntimeError(f"{self.name}: {self.argv} ended with {os.waitstatus_to_exitcode(status)}")
+            raise RuntimeError(
+                f"{self.name}: {self.argv} ended with {os.waitstatus_to_exitcode(status)}")
         return seconds
 
 
 def floor(name, script, *words, **more):
-    """A command that runs a shell script, whose $0 is the first of the words. It fails as soon as one of the script's programs does: what was left out would
-    make the floor too low."""
+    """A command that runs a shell script, whose $0 is the first of the words. It fails as soon as
+    one of the script's programs does: what was left out would make the floor too low."""
     return Command(name, ["sh", "-ec", script, *words], **more)
 
 
 def interleave(groups, rounds, progress):
-    """Seconds of each command by name. In every round each command runs once: group after group, in a new random order within each."""
+    """Seconds of each command by name. In every round each command runs once: group after group, in
+    a new random order within each."""
     seconds = {command.name: [] for group in groups for command in group}
     order = random.Random(1)
     warm = min(5, rounds)
@@ -84,13 +88,15 @@ def ratio(ours, theirs):
 
 
 def peak_memory(command, stdout):
-    """Run it. Return the seconds, and the most memory in bytes that all its processes together had, sampled every 10 ms. (wait4 would give the
-    largest single process; and for a small one the memory of this Python, from which it was started.)"""
+    """Run it. Return the seconds, and the most memory in bytes that all its processes together had,
+    sampled every 10 ms. (wait4 would give the largest single process; and for a small one the
+    memory of this Python, from which it was started.)"""
     page, peak = os.sysconf("SC_PAGE_SIZE"), 0
     with open(command.stdin, "rb") as stdin:
         begin = time.perf_counter()
         process = subprocess.Popen(
-            command.argv, stdin=stdin, stdout=stdout, env=command.env, cwd=command.cwd, start_new_session=True
+            command.argv, stdin=stdin, stdout=stdout, env=command.env, cwd=command.cwd,
+            start_new_session=True
         )
         while True:
             try:
@@ -109,7 +115,8 @@ def resident(session):
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             try:
-                fields = Path("/proc", entry, "stat").read_text(errors="replace").rpartition(")")[2].split()
+                fields = Path("/proc", entry, "stat").read_text(errors="replace").rpartition(")")[
+                    2].split()
             except OSError:
                 continue
             if int(fields[3]) == session:
@@ -118,7 +125,8 @@ def resident(session):
 
 def first_line(*argv):
     try:
-        done = subprocess.run(argv, stdin=DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=10)
+        done = subprocess.run(argv, stdin=DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, timeout=10)
     except OSError:
         return None
     return done.stdout.split("\n")[0].strip() or None
@@ -139,10 +147,13 @@ def packages(python):
 
 def machine(directory, python):
     """The machine and the programs with which the numbers were taken."""
-    cpu = next((row.split(":")[1].strip() for row in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in row), "?")
-    system = next((row.split("=")[1].strip('"') for row in Path("/etc/os-release").read_text().splitlines() if "PRETTY" in row), "?")
+    cpu = next((row.split(":")[1].strip() for row in Path("/proc/cpuinfo").read_text().splitlines()
+        if "model name" in row), "?")
+    system = next((row.split("=")[1].strip('"') for row in Path("/etc/os-release").read_text(
+        ).splitlines() if "PRETTY" in row), "?")
     mounts = [row.split() for row in Path("/proc/mounts").read_text().splitlines()]
-    mount = max((row for row in mounts if (str(directory) + "/").startswith(row[1].rstrip("/") + "/")), key=lambda row: len(row[1]))
+    mount = max((row for row in mounts if (str(directory) + "/").startswith(row[1].rstrip("/")
+        + "/")), key=lambda row: len(row[1]))
     return {
         "date": time.strftime("%Y-%m-%d %H:%M"),
         "flatq": first_line("git", "-C", Path(__file__).parent, "describe", "--always", "--dirty"),
@@ -159,7 +170,8 @@ def machine(directory, python):
             "sqlite3": (first_line("sqlite3", "--version") or "").split(" ")[0] or None,
             "beanstalkd": first_line("beanstalkd", "-v"),
             "ncat": first_line("ncat", "--version"),
-            "nq": shutil.which("nq") and (first_line("dpkg-query", "-W", "-f", "nq ${Version}", "nq") or "nq"),
+            "nq": shutil.which("nq") and (first_line("dpkg-query", "-W", "-f", "nq ${Version}",
+            "nq") or "nq"),
             "perl": first_line("perl", "-e", "print $^V"),
             "python": platform.python_version(),
             **packages(python),

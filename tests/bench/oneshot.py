@@ -18,7 +18,8 @@ AIMS = {"push": 1.25, "pop": 1.2}
 
 
 def floor(run, script, stdin):
-    """One shell and the programs that flatq starts, with base64, and nothing else: no shell script can be faster."""
+    """One shell and the programs that flatq starts, with base64, and nothing else: no shell script
+    can be faster."""
     return harness.floor(ALONE, script, stdin=stdin, cwd=str(run.work))
 
 
@@ -30,8 +31,10 @@ def push(run):
     for durable in (True, False):
         rivals = contenders(run, "push", durable)
         commands = [rival.push(run.message) for rival in rivals]
-        commands.append(floor(run, "base64 >floor.$$; sync floor.$$" if durable else "base64 >floor.$$", run.message))
-        run.row("push, synced" if durable else "push, unsynced", commands, {**bounds(rivals, "push"), **({ALONE: AIMS["push"]} if durable else {})})
+        commands.append(floor(run, "base64 >floor.$$; sync floor.$$" if durable
+            else "base64 >floor.$$", run.message))
+        run.row("push, synced" if durable else "push, unsynced", commands,
+            {**bounds(rivals, "push"), **({ALONE: AIMS["push"]} if durable else {})})
 
 
 def pop(run):
@@ -41,8 +44,10 @@ def pop(run):
         for rival in rivals:
             rival.fill(run.rounds + 10)
         commands = [rival.pop() for rival in rivals]
-        commands.append(floor(run, "mv floor.pop floor.out; base64 -d floor.out; >floor.pop", os.devnull))
-        run.row("pop, synced" if durable else "pop, unsynced", commands, {**bounds(rivals, "pop"), **({ALONE: AIMS["pop"]} if durable else {})})
+        commands.append(floor(run, "mv floor.pop floor.out; base64 -d floor.out; >floor.pop",
+            os.devnull))
+        run.row("pop, synced" if durable else "pop, unsynced", commands,
+            {**bounds(rivals, "pop"), **({ALONE: AIMS["pop"]} if durable else {})})
 
 
 def depths(run):
@@ -58,7 +63,8 @@ def depths(run):
                 rival.fill(depth)
             os.sync()  # else the first rounds would write what the filling has left in memory
             for verb in ("push", "pop"):
-                groups.append([rival.push(run.message) if verb == "push" else rival.pop() for rival in rivals])
+                groups.append([rival.push(run.message) if verb == "push" else rival.pop()
+                    for rival in rivals])
                 for command in groups[-1]:
                     command.name = f"{verb} {command.name}"
             rounds = min(run.rounds, 40 if depth < 100_000 else 15)
@@ -67,14 +73,17 @@ def depths(run):
             for verb, group in zip(("push", "pop"), groups):
                 name = f"{verb}, {'synced' if durable else 'unsynced'}, depth {depth:,}"
                 cut = len(verb) + 1
-                run.compare(name, {command.name[cut:]: seconds[command.name] for command in group}, bounds(rivals, verb))
+                run.compare(name, {command.name[cut:]: seconds[command.name] for command in group},
+                    bounds(rivals, verb))
 
 
 def job(run):
-    """A command is handed over, run and ended. nq starts it at once, in the background, and syncs nothing."""
+    """A command is handed over, run and ended. nq starts it at once, in the background, and syncs
+    nothing."""
     if not run.there("nq"):
         return
-    env = {"FLATQ_DIR": str(run.work / "job"), "FLATQ_SYNC": "off", "lib": str(Path(run.flatq("", "", ["push"]).argv[0]).parent)}
+    env = {"FLATQ_DIR": str(run.work / "job"), "FLATQ_SYNC": "off",
+        "lib": str(Path(run.flatq("", "", ["push"]).argv[0]).parent)}
     ours = 'printf true | "$lib/push" jobs && "$lib/work" -q jobs --max 1 -- true'
     nq = {"NQDIR": str(run.work / "nq")}
     run.row("a job, until it has ended", [
@@ -95,9 +104,11 @@ def work(run):
     script = """mkdir out; >slip; seq "$0" | xargs -n1 true
     i=0; while [ $i -lt "$0" ]; do mv slip out/slip; base64 -d body; mv out/slip slip; i=$((i + 1)); done; rm -r out"""
     run.row(f"work -- true, {many:,} jobs", [
-        *(run.flatq(name, "work" if root == ROOT else "work.parent", ["work", "-q", "jobs", "-n", str(many), "--", "true"], root=root)
+        *(run.flatq(name, "work" if root == ROOT else "work.parent",
+        ["work", "-q", "jobs", "-n", str(many), "--", "true"], root=root)
           for name, root in run.trees.items()),
-        harness.floor(f"xargs -n1 true, and its programs alone {FLOOR}", script, many, cwd=str(place)),
+        harness.floor(f"xargs -n1 true, and its programs alone {FLOOR}", script, many,
+        cwd=str(place)),
     ], {f"xargs -n1 true, and its programs alone {FLOOR}": 1.5}, rounds)
 
 
@@ -106,16 +117,19 @@ def wait(run):
     ours = Flatq(run, "wait", False)
     made = run.flatq("create", ours.spool, ["create", "jobs"])
     subprocess.run(made.argv, env=made.env, cwd=made.cwd, check=True)
-    waiting = {"flatq": (ours.push(run.message), run.flatq("pop", ours.spool, ["pop", "-w", "60", "jobs"]), sleeps)}
+    waiting = {"flatq": (ours.push(run.message), run.flatq("pop", ours.spool,
+        ["pop", "-w", "60", "jobs"]), sleeps)}
     if run.there("redis-cli", "redis-check-rdb"):
         redis = Redis(run, "wait", False)
-        waiting["redis-cli blpop"] = redis.push(run.message), redis.command("pop", ["blpop", "jobs", "60"]), blocked(redis.port)
+        waiting["redis-cli blpop"] = redis.push(run.message), redis.command("pop",
+            ["blpop", "jobs", "60"]), blocked(redis.port)
     seconds = {name: [] for name in waiting}
     run.progress.row = "wait"
     rounds = run.rounds // 2 or 1
     for turn in range(rounds):
         for name, (push, pop, ready) in waiting.items():
-            popping = subprocess.Popen(pop.argv, env=pop.env, cwd=pop.cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+            popping = subprocess.Popen(pop.argv, env=pop.env, cwd=pop.cwd, stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE)
             try:
                 seconds[name].append(handed(push, popping, ready))
             finally:
@@ -127,7 +141,8 @@ def wait(run):
 
 
 def handed(push, popping, ready):
-    """Seconds from the start of the push to the first byte that the pop writes, which waits before."""
+    """Seconds from the start of the push to the first byte that the pop writes, which waits
+    before."""
     end = time.monotonic() + 30
     while not ready(popping.pid):
         if popping.poll() is not None or time.monotonic() > end:
@@ -135,7 +150,8 @@ def handed(push, popping, ready):
         time.sleep(0.001)
     with open(push.stdin, "rb") as stdin:
         began = time.perf_counter()
-        pushing = subprocess.Popen(push.argv, env=push.env, cwd=push.cwd, stdin=stdin, stdout=subprocess.DEVNULL)
+        pushing = subprocess.Popen(push.argv, env=push.env, cwd=push.cwd, stdin=stdin,
+            stdout=subprocess.DEVNULL)
     byte = os.read(popping.stdout.fileno(), 1)
     took = time.perf_counter() - began
     popping.stdout.read()

@@ -1,4 +1,5 @@
-"""pictures.py FILE.json - pictures of a run of the bench, beside its file: ratios, times against depth, bulk. Needs matplotlib."""
+"""pictures.py FILE.json - pictures of a run of the bench, beside its file: ratios, times against
+depth, bulk. Needs matplotlib."""
 
 import json
 import re
@@ -32,11 +33,13 @@ def ratios(found):
         axis.plot([one["low"], one["high"]], [place, place], color="black", linewidth=1)
         if one["aim"]:
             axis.plot(one["aim"], place, "|", color="black", markersize=10)
-    axis.set_yticks(range(len(rows)), [f"{one['row']} / {one['other']}" for one in reversed(rows)], fontsize=8)
+    axis.set_yticks(range(len(rows)), [f"{one['row']} / {one['other']}" for one in reversed(rows)],
+        fontsize=8)
     axis.set_xscale("log")
     axis.axvline(1, color="black", linewidth=0.8)
     axis.set_ylim(-0.7, len(rows) - 0.3)
-    axis.set_xlabel("time of flatq / time of the other: medians, a line from quartile to quartile, a tick where the aim is", fontsize=8)
+    axis.set_xlabel(
+        "time of flatq / time of the other: medians, a line from quartile to quartile, a tick where the aim is", fontsize=8)
     return figure
 
 
@@ -47,13 +50,16 @@ def depths(found):
         name = re.fullmatch(r"(\w+, (?:un)?synced), depth ([\d,]+)", row)
         for contender, values in seconds.items() if name else ():
             depth = int(name[2].replace(",", ""))
-            panels.setdefault(name[1], {}).setdefault(contender, []).append((depth, 1000 * statistics.median(values)))
+            panels.setdefault(name[1], {}).setdefault(contender,
+                []).append((depth, 1000 * statistics.median(values)))
     if not panels:
         return None
-    figure, axes = plt.subplots(1, len(panels), figsize=(4 * len(panels), 4), sharey=True, squeeze=False)
+    figure, axes = plt.subplots(1, len(panels), figsize=(4 * len(panels), 4), sharey=True,
+        squeeze=False)
     for axis, (name, lines) in zip(axes[0], sorted(panels.items())):
         for contender, points in lines.items():
-            axis.plot(*zip(*sorted(points)), "o-", label=contender, markersize=3, **({"color": "black", "linewidth": 3} if contender == "flatq" else {}))
+            axis.plot(*zip(*sorted(points)), "o-", label=contender, markersize=3,
+                **({"color": "black", "linewidth": 3} if contender == "flatq" else {}))
         axis.set(xscale="log", yscale="log", title=name, xlabel="messages in the queue")
         axis.legend(fontsize=7)
     axes[0][0].set_ylabel("milliseconds, start to end (median)")
@@ -72,7 +78,8 @@ def bulk(found):
         return None
     figure, axis = plt.subplots(figsize=(1.6 * len(groups) + 2, 4))
     for side, (what, colour) in enumerate((("fill", BLUE), ("drain", BETTER))):
-        axis.bar([place + 0.4 * side - 0.2 for place in range(len(groups))], [one[what] for one in groups.values()], 0.4, label=what, color=colour)
+        axis.bar([place + 0.4 * side - 0.2 for place in range(len(groups))],
+            [one[what] for one in groups.values()], 0.4, label=what, color=colour)
     axis.set_xticks(range(len(groups)), groups, fontsize=7)
     axis.set(yscale="log", ylabel="messages of 100 bytes a second")
     axis.legend(fontsize=8)

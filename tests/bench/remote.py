@@ -10,29 +10,37 @@ from run import LIB, ROOT
 
 
 def remote(run):
-    """By ssh, each push makes a connection of its own; or all share the first one, which ssh keeps open (ControlMaster)."""
+    """By ssh, each push makes a connection of its own; or all share the first one, which ssh keeps
+    open (ControlMaster)."""
     sshd = shutil.which("sshd", path="/usr/sbin:/usr/bin:/usr/local/sbin")
-    if not run.there("ncat", "ssh", "ssh-keygen") or not sshd or not importlib.util.find_spec("pytest"):
+    if not run.there("ncat", "ssh", "ssh-keygen") or not sshd or not importlib.util.find_spec(
+            "pytest"):
         return
     sys.path[1:1] = [str(ROOT / "tests"), str(ROOT / "tests/support"), str(ROOT / "python")]
     from sshd import Sshd  # the tests' own
     sshd = Sshd(run.work / "sshd")
     try:
-        key = sshd.key("bench", "env", "FLATQ_SYNC=off", "sh", LIB / "door", "--spool", run.work / "remote")
+        key = sshd.key("bench", "env", "FLATQ_SYNC=off", "sh", LIB / "door", "--spool",
+            run.work / "remote")
         # Relative: the path of a Unix socket must be short
         shared = f"{key} -o ControlMaster=auto -o ControlPath=shared -o ControlPersist=yes"
         line = f"127.0.0.1:{run.door(['line', '-k'], 'remote')}"
 
         def push(name, host, ssh=""):
-            return Command(name, [LIB / "flatq", "-H", host, "push", "jobs"], run.message, str(run.work), {"FLATQ_SSH": ssh})
+            return Command(name, [LIB / "flatq", "-H", host, "push", "jobs"], run.message,
+                str(run.work), {"FLATQ_SSH": ssh})
 
         try:
             run.row("push -H", [
-                push("flatq", line), push("by ssh, one connection for all", sshd.url, shared), push("by ssh, a connection each", sshd.url, key),
-                Command(f"ncat alone {FLOOR}", ["ncat", "--send-only", *line.split(":")], cwd=str(run.work)),
-                Command(f"ssh alone {FLOOR}", [*sshd.key("none", "true").split(), sshd.url], cwd=str(run.work)),
+                push("flatq", line), push("by ssh, one connection for all", sshd.url, shared),
+                push("by ssh, a connection each", sshd.url, key),
+                Command(f"ncat alone {FLOOR}", ["ncat", "--send-only", *line.split(":")],
+                cwd=str(run.work)),
+                Command(f"ssh alone {FLOOR}", [*sshd.key("none", "true").split(), sshd.url],
+                cwd=str(run.work)),
             ], {}, 3 if run.quick else 1_000)
         finally:
-            subprocess.run([*shared.split(), "-O", "exit", sshd.url], cwd=str(run.work), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            subprocess.run([*shared.split(), "-O", "exit", sshd.url], cwd=str(run.work),
+                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     finally:
         sshd.end()

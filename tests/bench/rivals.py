@@ -1,5 +1,6 @@
-"""The contenders of the rows of one-shot commands. Each has push(stdin) and pop(), which return commands, fill(count), and `bounds`: how many times
-its own time flatq's may be at most. A contender that is named durable has the message on the disk when it answers."""
+"""The contenders of the rows of one-shot commands. Each has push(stdin) and pop(), which return
+commands, fill(count), and `bounds`: how many times its own time flatq's may be at most. A contender
+that is named durable has the message on the disk when it answers."""
 
 import os
 import shutil
@@ -16,14 +17,17 @@ class Flatq:
     most, bounds = None, {}
 
     def __init__(self, run, place, durable, name="flatq"):
-        self.run, self.name, self.root, self.sync = run, name, run.trees[name], "on" if durable else "off"
+        self.run, self.name, self.root, self.sync = run, name, run.trees[
+            name], "on" if durable else "off"
         self.spool = f"{place}.{self.root.name if self.root != ROOT else 'flatq'}.{durable}"
 
     def push(self, stdin):
-        return self.run.flatq(self.name, self.spool, ["push", "jobs"], stdin, self.sync, root=self.root)
+        return self.run.flatq(self.name, self.spool, ["push", "jobs"], stdin, self.sync,
+            root=self.root)
 
     def pop(self):
-        return self.run.flatq(self.name, self.spool, ["pop", "jobs"], sync=self.sync, root=self.root)
+        return self.run.flatq(self.name, self.spool, ["pop", "jobs"], sync=self.sync,
+            root=self.root)
 
     def fill(self, count):
         self.run.fill(self.spool, count, sync=self.sync)
@@ -60,7 +64,8 @@ class Redis:
 
 
 def server(run, durable):
-    """The port of a Redis that the bench starts. Where only redis-tools is installed, its checker is the same program under another name."""
+    """The port of a Redis that the bench starts. Where only redis-tools is installed, its checker
+    is the same program under another name."""
     program = shutil.which("redis-server")
     if not program:
         program = run.work / "redis-server"
@@ -68,7 +73,8 @@ def server(run, durable):
             program.symlink_to(shutil.which("redis-check-rdb"))
     place = tempfile.mkdtemp(prefix="redis.", dir=run.work)
     log = ["--appendonly", "yes", "--appendfsync", "always"] if durable else ["--appendonly", "no"]
-    return run.serve([program, "--bind", "127.0.0.1", "--dir", place, "--save", "", "--daemonize", "no", *log, "--port", None])
+    return run.serve([program, "--bind", "127.0.0.1", "--dir", place, "--save", "", "--daemonize",
+        "no", *log, "--port", None])
 
 
 class Sqlite:
@@ -89,10 +95,12 @@ class Sqlite:
         subprocess.run(["sqlite3", self.database, statement], check=True)
 
     def push(self, stdin):
-        return Command(self.name, ["sqlite3", self.database, self.pragma + self.PUSH], stdin, str(self.run.work))
+        return Command(self.name, ["sqlite3", self.database, self.pragma + self.PUSH], stdin,
+            str(self.run.work))
 
     def pop(self):
-        return Command(self.name, ["sqlite3", self.database, self.pragma + self.POP], cwd=str(self.run.work))
+        return Command(self.name, ["sqlite3", self.database, self.pragma + self.POP],
+            cwd=str(self.run.work))
 
     def fill(self, count):
         numbers = f"with recursive n(i) as (select 1 union all select i + 1 from n where i < {count})"
@@ -112,7 +120,8 @@ class Dirq:
         self.run, self.place = run, run.work / f"{place}.dirq"
 
     def python(self, script, *words, stdin=os.devnull):
-        return Command(self.name, [self.run.python, "-c", script, self.place, *words], stdin, str(self.run.work))
+        return Command(self.name, [self.run.python, "-c", script, self.place, *words], stdin,
+            str(self.run.work))
 
     def push(self, stdin):
         return self.python(self.PUSH, stdin=stdin)
@@ -125,7 +134,8 @@ class Dirq:
 
 
 class Article:
-    """The article's scripts, which sync nothing. Their messages have 49 bytes: they make several of a longer one."""
+    """The article's scripts, which sync nothing. Their messages have 49 bytes: they make several of
+    a longer one."""
 
     name, most, bounds = "the article's", None, {"push": 0.6, "pop": 0.6}
 
@@ -136,21 +146,26 @@ class Article:
         self.fill(0)
 
     def push(self, stdin):
-        return Command(self.name, ["sh", ARTICLE / "push"], self.short, str(self.place), {"queue": "jobs"})
+        return Command(self.name, ["sh", ARTICLE / "push"], self.short, str(self.place),
+            {"queue": "jobs"})
 
     def pop(self):
-        return Command(self.name, ["sh", ARTICLE / "pop"], cwd=str(self.place), env={"queue": "jobs"})
+        return Command(self.name, ["sh", ARTICLE / "pop"], cwd=str(self.place),
+            env={"queue": "jobs"})
 
     def fill(self, count):
-        line = subprocess.run(["base64"], input=b"x" * 49 + b"\n", stdout=subprocess.PIPE, check=True).stdout
+        line = subprocess.run(["base64"], input=b"x" * 49 + b"\n", stdout=subprocess.PIPE,
+            check=True).stdout
         (self.place / "jobs.queue").write_bytes(line * count)
 
 
 def contenders(run, place, durable, depth=0):
-    """flatq of each tree, and then each rival that is installed, is as durable, and can be filled to this depth in a reasonable time."""
+    """flatq of each tree, and then each rival that is installed, is as durable, and can be filled
+    to this depth in a reasonable time."""
     found = [Redis] if run.there("redis-cli", "redis-check-rdb") else []
     found += [Sqlite] if run.there("sqlite3") else []
     if not durable:
         found += [Dirq] if run.there(package="dirq") and depth <= Dirq.most else []
         found.append(Article)
-    return [*(Flatq(run, place, durable, name) for name in run.trees), *(kind(run, place, durable) for kind in found)]
+    return [*(Flatq(run, place, durable, name) for name in run.trees),
+        *(kind(run, place, durable) for kind in found)]

@@ -1,4 +1,5 @@
-"""One run of the bench: its directory, its servers, and what it has measured. A row is a function that gets the run."""
+"""One run of the bench: its directory, its servers, and what it has measured. A row is a function
+that gets the run."""
 
 import os
 import shutil
@@ -39,7 +40,8 @@ class Run:
         """A directory with the files of the commit."""
         place = self.work / "parent"
         place.mkdir()
-        files = subprocess.run(["git", "-C", ROOT, "archive", commit, "launch", "lib"], stdout=subprocess.PIPE, check=True).stdout
+        files = subprocess.run(["git", "-C", ROOT, "archive", commit, "launch", "lib"],
+            stdout=subprocess.PIPE, check=True).stdout
         subprocess.run(["tar", "-x", "-C", place], input=files, check=True)
         return place
 
@@ -83,20 +85,24 @@ class Run:
         self.compare(name, seconds, bounds)
 
     def compare(self, name, seconds, bounds=()):
-        """Note what each contender took, round by round: the first against each of the others, with the bound of its ratio."""
+        """Note what each contender took, round by round: the first against each of the others, with
+        the bound of its ratio."""
         bounds = dict(bounds)
         (_, ours), *others = seconds.items()
         self.raw[name] = seconds
-        self.ratios += [(name, other, bounds.get(other), *ratio(ours, values)) for other, values in others]
+        self.ratios += [(name, other, bounds.get(other), *ratio(ours, values)) for other,
+            values in others]
         self.detail += [(name, contender, *spread(values)) for contender, values in seconds.items()]
 
     def serve(self, argv, env=None):
-        """Start a server. If one of its words is None, that is replaced by a port, which is returned once the server listens there."""
+        """Start a server. If one of its words is None, that is replaced by a port, which is
+        returned once the server listens there."""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         words = [str(port) if word is None else str(word) for word in argv]
-        quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL,
+            "stderr": subprocess.DEVNULL}
         server = subprocess.Popen(words, env={**os.environ, **(env or {})}, **quiet)
         self.servers.append(server)
         end = time.monotonic() + 30
@@ -111,11 +117,14 @@ class Run:
 
     def door(self, words, spool, sync="off", root=ROOT):
         """The port of a door of flatq."""
-        return self.serve(["sh", root / "launch", *words, "-p", None], {"FLATQ_DIR": str(self.work / spool), "FLATQ_SYNC": sync})
+        return self.serve(["sh", root / "launch", *words, "-p", None],
+            {"FLATQ_DIR": str(self.work / spool), "FLATQ_SYNC": sync})
 
     def doors(self, words, spool, sync="off"):
-        """The ports of such a door of each tree, each with a spool of its own, by the tree's name."""
-        return {name: self.door(words, spool if root == ROOT else f"{spool}.parent", sync, root) for name, root in self.trees.items()}
+        """The ports of such a door of each tree, each with a spool of its own, by the tree's
+        name."""
+        return {name: self.door(words, spool if root == ROOT else f"{spool}.parent", sync, root)
+            for name, root in self.trees.items()}
 
     def end(self):
         """End the servers of a row."""

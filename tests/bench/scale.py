@@ -9,19 +9,23 @@ from run import ROOT
 
 
 def boot(run):
-    """The first verb after a boot repairs every queue. A queue with many keys, then many queues. stat looks at each queue, too."""
+    """The first verb after a boot repairs every queue. A queue with many keys, then many queues.
+    stat looks at each queue, too."""
     keys, queues = (200, 20) if run.quick else (100_000, 1_000)
     keyed(run, "keys", keys)
     many(run, "queues", queues)
-    for spool, text in (("keys", f"a boot, {keys:,} keys"), ("queues", f"a boot, {queues:,} queues")):
+    for spool, text in (("keys", f"a boot, {keys:,} keys"),
+            ("queues", f"a boot, {queues:,} queues")):
         seconds = {name: [] for name in run.trees}
         for _ in range(3):
             for name, root in run.trees.items():
                 shutil.rmtree(run.work / spool / ".boot")
-                seconds[name].append(run.flatq("boot", spool, ["push", "jobs"], run.message, root=root).run())
+                seconds[name].append(run.flatq("boot", spool, ["push", "jobs"], run.message,
+                    root=root).run())
             seconds.setdefault(f"its programs alone {FLOOR}", []).append(alone(run.work / spool))
         run.compare(text, {**seconds, "5 seconds": [5.0] * 3}, {"5 seconds": 1.0})
-    seconds = {name: [run.flatq("stat", "queues", ["stat"], root=root).run() for _ in range(3)] for name, root in run.trees.items()}
+    seconds = {name: [run.flatq("stat", "queues", ["stat"], root=root).run() for _ in range(3)]
+        for name, root in run.trees.items()}
     shell = floor("", 'for queue in "$0"/*/; do :; done', run.work / "queues")
     seconds[f"its programs alone, one shell {FLOOR}"] = [shell.run() for _ in range(3)]
     run.compare(f"stat, {queues:,} queues", {**seconds, "1 second": [1.0] * 3}, {"1 second": 1.0})
@@ -34,7 +38,8 @@ def alone(spool):
 
 
 def keyed(run, spool, count):
-    """A queue with so many messages that have keys, in one block. The first is pushed, the others are written like it."""
+    """A queue with so many messages that have keys, in one block. The first is pushed, the others
+    are written like it."""
     run.flatq("push", spool, ["push", "-k", "first", "jobs"], run.message).run()
     queue = run.work / spool / "jobs"
     [slip] = (queue / "wal").iterdir()
@@ -52,16 +57,20 @@ def many(run, spool, count):
     """So many queues, each with a message."""
     script = f'i=0; while [ $i -lt {count} ]; do "$0" "q$i" </dev/null || exit; i=$((i + 1)); done'
     push = run.flatq("push", spool, ["push", "jobs"])
-    subprocess.run(["sh", "-c", script, push.argv[0]], env=push.env, stdout=subprocess.DEVNULL, check=True)
+    subprocess.run(["sh", "-c", script, push.argv[0]], env=push.env, stdout=subprocess.DEVNULL,
+        check=True)
 
 
 def deep(run):
-    """A push and a pop in turn, a reserve that is settled, and a claim that is given back, at three depths. No depth changes. A pop and a reserve list
-    the messages that are unfolded, up to 500, and the blocks of one directory, up to 200: from the second depth on, these are as many as they can be."""
+    """A push and a pop in turn, a reserve that is settled, and a claim that is given back, at three
+    depths. No depth changes. A pop and a reserve list the messages that are unfolded, up to 500,
+    and the blocks of one directory, up to 200: from the second depth on, these are as many as they
+    can be."""
     depths = (10, 1_000, 2_000) if run.quick else (10, 100_000, 10_000_000)
     places = {f"depth {depth:,}": (f"deep.{depth}", depth, ROOT) for depth in depths}
     *others, deepest = places
-    places.update((name, ("deep.parent", depths[-1], root)) for name, root in run.trees.items() if root != ROOT)
+    places.update((name, ("deep.parent", depths[-1], root)) for name,
+        root in run.trees.items() if root != ROOT)
     groups = []
     for name, (spool, depth, root) in places.items():
         run.progress.row = f"depth {depth:,}"
@@ -69,26 +78,32 @@ def deep(run):
         run.flatq("fill", spool, ["push", "-l", "jobs"], run.lines(depth, 20), root=root).run()
         for verb in ("push", "pop"):  # the first pop unfolds: all depths are timed from behind it
             run.flatq(verb, spool, [verb, "jobs"], run.message, root=root).run()
-        groups.append([verb_at(run, f"{verb} {name}", script, run.flatq("", spool, ["push"], root=root)) for verb, (script, _) in VERBS.items()])
+        groups.append([verb_at(run, f"{verb} {name}", script,
+            run.flatq("", spool, ["push"], root=root)) for verb, (script, _) in VERBS.items()])
     (run.work / "deep.programs").mkdir()
     alone = floor("", ": >slip; echo eHh4Cg== >body", "sh", cwd=run.work / "deep.programs")
     alone.run()
-    groups.append([verb_at(run, f"{verb} {ALONE}", script, alone) for verb, (_, script) in VERBS.items()])
+    groups.append([verb_at(run, f"{verb} {ALONE}", script, alone) for verb,
+        (_, script) in VERBS.items()])
     os.sync()  # else the first rounds would write what the filling has left in memory
-    seconds = interleave([list(same) for same in zip(*groups)], 3 if run.quick else 100, run.progress)
+    seconds = interleave([list(same) for same in zip(*groups)], 3 if run.quick else 100,
+        run.progress)
     run.progress.end()
     for verb in VERBS:
-        rows = {"flatq" if name == deepest else name: seconds[f"{verb} {name}"] for name in (deepest, *others, *list(places)[len(depths):], ALONE)}
+        rows = {"flatq" if name == deepest else name: seconds[f"{verb} {name}"]
+            for name in (deepest, *others, *list(places)[len(depths):], ALONE)}
         run.compare(f"{verb}, {deepest}", rows, dict.fromkeys(others, 1.05))
 
 
 ALONE = f"its programs alone {FLOOR}"
 
-# what is measured, and what it is made of: a reserve and a claim give back what they took. Then the programs that it starts
+# what is measured, and what it is made of: a reserve and a claim give back what they took. Then the
+# programs that it starts
 VERBS = {
     "push": ('"$0/push" jobs', "base64 >floor"),
     "pop": ('"$0/pop" jobs', "mv slip out; base64 -d body; >slip"),
-    "reserve": ('held=$("$0/reserve" jobs) && "$0/release" "${held%% *}"', """sh -ec 'mv slip out; base64 -d body'; exec sh -c 'mv out slip'"""),
+    "reserve": ('held=$("$0/reserve" jobs) && "$0/release" "${held%% *}"',
+    """sh -ec 'mv slip out; base64 -d body'; exec sh -c 'mv out slip'"""),
     "claim": ('"$0/claim" -c bench -n 1 jobs && "$0/unclaim" -c bench jobs', """
         sh -ec 'flock 9 9<slip; for i in 1 2 3; do ls; ls; ls; done; ls; mkdir a; mkdir b; mkdir c; mv slip out; mv out slip; mv slip out; mv out slip
                awk 1 body; wc -c body; rm -r a; rm -r b'
@@ -97,5 +112,7 @@ VERBS = {
 
 
 def verb_at(run, name, script, like):
-    """The script, in the place and the environment of the command `like`; its $0 is the directory of the verbs."""
-    return floor(name, script, os.path.dirname(like.argv[0]), stdin=run.message, cwd=like.cwd, env=like.env)
+    """The script, in the place and the environment of the command `like`; its $0 is the directory
+    of the verbs."""
+    return floor(name, script, os.path.dirname(like.argv[0]), stdin=run.message, cwd=like.cwd,
+        env=like.env)

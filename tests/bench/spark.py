@@ -1,5 +1,5 @@
-"""The bench's row `pipeline`: flatq.spark beside Spark's own text reader, in one session, in turn. The session is a process of .venv's Python,
-since the bench itself runs without packages.
+"""The bench's row `pipeline`: flatq.spark beside Spark's own text reader, in one session, in turn.
+The session is a process of .venv's Python, since the bench itself runs without packages.
 
     rows(work, quick, progress)           what the bench adds to its tables: ratios, detail, notes, raw
     spark.py WORK [quick] [MESSAGES ...]  only the measurements, a JSON line each, for so many messages; quick: in one session, without commands"""
@@ -24,7 +24,8 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 MILLION = 1_000_000
 # the messages a second that a row should reach, at a million messages
 GOALS = {"to a queue, synced": 400_000, "drain, 250,000 a batch": 200_000}
-# the seconds within which a terminal should have the first figures of a small spool, with the start of Java
+# the seconds within which a terminal should have the first figures of a small spool, with the start
+# of Java
 FIRST = ("stats of a small spool, first figures", 12)
 
 
@@ -39,19 +40,23 @@ class Rows:
 
 
 def rows(work, quick, progress):
-    """Measure in a process of its own, and make rows of what it prints. Without PySpark there is only a note."""
+    """Measure in a process of its own, and make rows of what it prints. Without PySpark there is
+    only a note."""
     from harness import ratio, spread
 
     python = ROOT / ".venv/bin/python"
     made = Rows()
-    if not python.exists() or subprocess.run([python, "-c", "import pyspark, pyarrow"], capture_output=True).returncode:
-        made.notes.append("pipeline: .venv has no PySpark (make pipeline installs it): what needs it is left out")
+    if not python.exists() or subprocess.run([python, "-c", "import pyspark, pyarrow"],
+            capture_output=True).returncode:
+        made.notes.append(
+            "pipeline: .venv has no PySpark (make pipeline installs it): what needs it is left out")
         return made
     sizes = [10_000] if quick else [10_000, 100_000, MILLION, 10 * MILLION]
     progress.row = "pipeline"
     (work / "spark").mkdir()
     words = [python, __file__, work / "spark", *["quick"] * quick, *sizes]
-    process = subprocess.Popen(list(map(str, words)), stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, start_new_session=True)
+    process = subprocess.Popen(list(map(str, words)), stdout=subprocess.PIPE,
+        stdin=subprocess.DEVNULL, text=True, start_new_session=True)
     try:
         found = []
         for line in process.stdout:
@@ -73,8 +78,10 @@ def rows(work, quick, progress):
     made.raw[row] = {"flatq": ours["seconds"], other: text["seconds"]}
     if not quick:
         made.ratios += aims(by_name)
-    made.detail += [(f"{largest:,} to Parquet", name, *spread(one["seconds"])) for name, one in (("flatq", ours), ("Spark's text", text))]
-    made.notes.append("Pipeline, messages of 100 bytes: a second; seconds of processor for a million, in the session; the most memory, of Python and of all:")
+    made.detail += [(f"{largest:,} to Parquet", name, *spread(one["seconds"])) for name,
+        one in (("flatq", ours), ("Spark's text", text))]
+    made.notes.append(
+        "Pipeline, messages of 100 bytes: a second; seconds of processor for a million, in the session; the most memory, of Python and of all:")
     for one in found:
         if "messages" not in one:
             continue
@@ -82,27 +89,34 @@ def rows(work, quick, progress):
         goal = GOALS.get(one["name"]) if one["messages"] == MILLION else None
         made.notes.append(
             f"  {one['messages']:>10,} {one['name']:24} {one['messages'] / middle:>10,.0f}"
-            + ("        " if "command" in one["name"] else f"  {spread(one['cpu'])[0] * MILLION / one['messages']:6.1f}")
-            + f"  {one['python'] / 2**20:5.0f} MB {one['all'] / 2**20:6.0f} MB" + (f"   goal {goal:,}" if goal else ""))
+            + ("        " if "command" in one["name"]
+            else f"  {spread(one['cpu'])[0] * MILLION / one['messages']:6.1f}")
+            + f"  {one['python'] / 2**20:5.0f} MB {one['all'] / 2**20:6.0f} MB"
+            + (f"   goal {goal:,}" if goal else ""))
     for name, goal in (("session", None), FIRST, ("stats of a small spool", None)):
         if (name, None) not in by_name:
             continue
         one = by_name[name, None]
-        made.notes.append(f"  {name:35} {spread(one['seconds'])[0]:>10.1f} s" + (f"   goal {goal} s" if goal else ""))
+        made.notes.append(f"  {name:35} {spread(one['seconds'])[0]:>10.1f} s"
+            + (f"   goal {goal} s" if goal else ""))
     return made
 
 
 def aims(found):
-    """Rows for what has no rival but an aim: the times beside those of the wanted rate, and time and memory for ten times the messages."""
+    """Rows for what has no rival but an aim: the times beside those of the wanted rate, and time
+    and memory for ten times the messages."""
     def seconds(name, messages=None):
         return statistics.median(found[name, messages]["seconds"])
 
     for name, goal in GOALS.items():
-        yield f"{MILLION:,} messages, {name}", f"{goal:,} a second", 1.0, seconds(name, MILLION) * goal / MILLION, None, None
+        yield f"{MILLION:,} messages, {name}", f"{goal:,} a second", 1.0, seconds(name,
+            MILLION) * goal / MILLION, None, None
     yield FIRST[0], f"{FIRST[1]} s", 1.0, seconds(FIRST[0]) / FIRST[1], None, None
     name = "drain, 250,000 a batch"
-    yield f"{10 * MILLION:,} messages, drain: time", f"of {MILLION:,}", 10.0, seconds(name, 10 * MILLION) / seconds(name, MILLION), None, None
-    yield f"{10 * MILLION:,} messages, drain: memory", f"of {MILLION:,}", 1.0, found[name, 10 * MILLION]["all"] / found[name, MILLION]["all"], None, None
+    yield f"{10 * MILLION:,} messages, drain: time", f"of {MILLION:,}", 10.0, seconds(name,
+        10 * MILLION) / seconds(name, MILLION), None, None
+    yield f"{10 * MILLION:,} messages, drain: memory", f"of {MILLION:,}", 1.0, found[name,
+        10 * MILLION]["all"] / found[name, MILLION]["all"], None, None
 
 
 def end(process):
@@ -121,24 +135,29 @@ def end(process):
 
 
 def processes():
-    """For each process of this session: its name, its seconds of processor time with those of its ended children, and its bytes in memory, of which
-    shared ones count in shares."""
+    """For each process of this session: its name, its seconds of processor time with those of its
+    ended children, and its bytes in memory, of which shared ones count in shares."""
     tick, mine = os.sysconf("SC_CLK_TCK"), os.getsid(0)
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             try:
-                name, _, rest = Path("/proc", entry, "stat").read_text(errors="replace").partition("(")[2].rpartition(")")
+                name, _, rest = Path("/proc", entry,
+                    "stat").read_text(errors="replace").partition("(")[2].rpartition(")")
                 fields = rest.split()
                 if int(fields[3]) == mine:
-                    shared = next((line for line in Path("/proc", entry, "smaps_rollup").read_text().splitlines() if line.startswith("Pss:")), "Pss: 0")
+                    shared = next((line for line in Path("/proc", entry,
+                        "smaps_rollup").read_text().splitlines() if line.startswith("Pss:")),
+                        "Pss: 0")
                     yield name, sum(map(int, fields[11:15])) / tick, int(shared.split()[1]) * 1024
             except OSError:
                 continue
 
 
 def measured(name, messages, act, rounds=1, before=lambda: None):
-    """Run act(): the seconds and processor seconds of each run, and the most memory of Python's workers and of all processes."""
-    found = {"name": name, **({"messages": messages} if messages else {}), "seconds": [], "cpu": [], "python": 0, "all": 0}
+    """Run act(): the seconds and processor seconds of each run, and the most memory of Python's
+    workers and of all processes."""
+    found = {"name": name, **({"messages": messages} if messages else {}), "seconds": [], "cpu": [],
+        "python": 0, "all": 0}
     for _ in range(rounds):
         before()
         over = threading.Event()
@@ -147,10 +166,11 @@ def measured(name, messages, act, rounds=1, before=lambda: None):
             last = None
             while not over.wait(0.2):
                 now = list(processes())
-                found["python"] = max(found["python"], sum(size for kind, _, size in now if kind.startswith("python")))
+                found["python"] = max(found["python"],
+                    sum(size for kind, _, size in now if kind.startswith("python")))
                 size = sum(size for _, _, size in now)
-                # only a size that lasts for two samples counts: a program that Java just starts has all of Java's memory for a moment, counted
-                # twice
+                # only a size that lasts for two samples counts: a program that Java just starts has
+                # all of Java's memory for a moment, counted twice
                 found["all"], last = max(found["all"], min(size, last or size)), size
 
         watcher = threading.Thread(target=watch)
@@ -176,7 +196,8 @@ class Measure:
         from flatq import spark as flatq_spark
 
         made = []
-        self.say(measured("session", None, lambda: made.append(flatq_spark.session("bench", "local[2]", {"spark.driver.memory": "1g"}))))
+        self.say(measured("session", None, lambda: made.append(flatq_spark.session("bench",
+            "local[2]", {"spark.driver.memory": "1g"}))))
         self.spark = made[0]
 
     def fill(self, spool, messages):
@@ -185,7 +206,8 @@ class Measure:
             for number in range(messages):
                 file.write(f"{number:0100}\n")
         with lines.open("rb") as file:
-            subprocess.run(["sh", ROOT / "lib/push", "-l", "jobs"], stdin=file, stdout=subprocess.DEVNULL, check=True,
+            subprocess.run(["sh", ROOT / "lib/push", "-l", "jobs"], stdin=file,
+                stdout=subprocess.DEVNULL, check=True,
                            env={**os.environ, "FLATQ_DIR": str(spool), "FLATQ_SYNC": "off"})
         lines.unlink()
         # else the first sync that is measured would write all this
@@ -195,13 +217,16 @@ class Measure:
         rows.write.mode("overwrite").parquet(str(self.work / "out"))
 
     def text(self, spool):
-        """Spark alone. It needs to know only where the files are, and where in a line the message is."""
+        """Spark alone. It needs to know only where the files are, and where in a line the message
+        is."""
         rows = self.spark.read.option("recursiveFileLookup", "true").text(str(spool / "jobs/queue"))
         self.to_parquet(rows.selectExpr("unbase64(split(value, '\\t')[1]) AS value"))
 
     def flatq(self, spool, **options):
-        rows = self.spark.read.format("flatq").options(path=str(spool), queue="jobs", base64="true", **options).load()
-        self.to_parquet(rows.selectExpr("queue", "offset", "timestamp", "unbase64(value) AS value", "attempts"))
+        rows = self.spark.read.format("flatq").options(path=str(spool), queue="jobs", base64="true",
+            **options).load()
+        self.to_parquet(rows.selectExpr("queue", "offset", "timestamp", "unbase64(value) AS value",
+            "attempts"))
 
     def size(self, messages, rounds, commands=True):
         from flatq.pipeline import drain
@@ -211,7 +236,8 @@ class Measure:
         ours = text = None
         for turn in range(rounds + 1):
             # the first pair warms both up; the two take turns at beginning
-            pair = [("text to Parquet", functools.partial(self.text, spool)), ("to Parquet", functools.partial(self.flatq, spool))]
+            pair = [("text to Parquet", functools.partial(self.text, spool)),
+                ("to Parquet", functools.partial(self.flatq, spool))]
             for name, act in pair if turn % 2 else reversed(pair):
                 one = measured(name, messages, act)
                 if turn == 0:
@@ -222,19 +248,22 @@ class Measure:
                 else:
                     kept["seconds"] += one["seconds"]
                     kept["cpu"] += one["cpu"]
-                    kept["python"], kept["all"] = max(kept["python"], one["python"]), max(kept["all"], one["all"])
+                    kept["python"], kept["all"] = max(kept["python"],
+                        one["python"]), max(kept["all"], one["all"])
         self.say(ours)
         self.say(text)
         if self.spark.read.parquet(str(self.work / "out")).count() != messages:
             raise RuntimeError("not all messages came to Parquet")
         # made while it is written, and cheaply: rpad() alone took a third of the time
-        rows = self.spark.range(0, messages, 1, 2).selectExpr(f"concat(cast(id + 100000000000 AS string), '{'x' * 88}') AS value")
+        rows = self.spark.range(0, messages, 1, 2).selectExpr(
+            f"concat(cast(id + 100000000000 AS string), '{'x' * 88}') AS value")
         back = self.work / "back"
 
         def write():
             rows.write.format("flatq").options(path=str(back), queue="jobs").mode("append").save()
 
-        self.say(measured("to a queue, synced", messages, write, rounds, lambda: shutil.rmtree(back, ignore_errors=True)))
+        self.say(measured("to a queue, synced", messages, write, rounds,
+            lambda: shutil.rmtree(back, ignore_errors=True)))
         shutil.rmtree(back)
         to = self.work / "drained"
 
@@ -259,7 +288,8 @@ class Measure:
         if commands and messages <= MILLION:
             # with the session's start, in a Java that has not compiled anything yet
             self.fill(spool, messages)
-            self.say(measured("drain, the whole command", messages, functools.partial(self.command, "drain", "jobs", "--to", to, spool=spool)))
+            self.say(measured("drain, the whole command", messages,
+                functools.partial(self.command, "drain", "jobs", "--to", to, spool=spool)))
             shutil.rmtree(to)
             shutil.rmtree(spool)
 
@@ -272,15 +302,18 @@ class Measure:
         spool = self.work / "small"
         self.fill(spool, 1000)
         for _ in range(20):
-            subprocess.run(["sh", ROOT / "lib/pop", "jobs"], stdout=subprocess.DEVNULL, check=True, env={**os.environ, "FLATQ_DIR": str(spool)})
-        self.say(measured("stats of a small spool", None, lambda: self.command("stats", spool=spool)))
+            subprocess.run(["sh", ROOT / "lib/pop", "jobs"], stdout=subprocess.DEVNULL, check=True,
+                env={**os.environ, "FLATQ_DIR": str(spool)})
+        self.say(measured("stats of a small spool", None,
+            lambda: self.command("stats", spool=spool)))
         started = []
 
         def first():
             """A terminal shows the first figures while the others are still being counted."""
             near, far = pty.openpty()
             words = [sys.executable, "-m", "flatq.pipeline", "stats", "--spool", str(spool)]
-            started.append((subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=far, stderr=subprocess.DEVNULL), near))
+            started.append((subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=far,
+                stderr=subprocess.DEVNULL), near))
             os.close(far)
             os.read(near, 1)
 
@@ -307,7 +340,8 @@ def main(words):
         measure.stats()
     measure.session()
     for messages in map(int, words[1 + quick:]):
-        measure.size(messages, 2 if quick else 5 if messages == MILLION else 3 if messages < MILLION else 1, not quick)
+        measure.size(messages, 2 if quick else 5 if messages == MILLION else 3
+            if messages < MILLION else 1, not quick)
     measure.spark.stop()
 
 

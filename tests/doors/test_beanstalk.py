@@ -1,5 +1,5 @@
-"""lib/beanstalk: the same conversations with Debian's beanstalkd and with flatq's, under ./launch and in each shell; real clients; and what becomes
-of jobs when a process is killed."""
+"""lib/beanstalk: the same conversations with Debian's beanstalkd and with flatq's, under ./launch
+and in each shell; real clients; and what becomes of jobs when a process is killed."""
 
 import os
 import random
@@ -40,7 +40,8 @@ def debians():
 def test_as_debians_under_launch(door, debians, name):
     said, differ = compare([debians, door()], TALKS[name])
     assert not differ, "\n".join(differ)
-    assert not any(b"<nothing>" in reply for _, reply in said), "a conversation that waits for nothing tests nothing"
+    assert not any(b"<nothing>" in reply for _,
+        reply in said), "a conversation that waits for nothing tests nothing"
 
 
 @pytest.mark.parametrize("name", [name for name in TALKS if name not in LONG])
@@ -51,8 +52,10 @@ def test_as_debians(shell, flatq, debians, name):
 
 @pytest.mark.parametrize("name", LONG)
 def test_as_debians_where_time_passes(shell, flatq, clock, stub, name):
-    """flatq goes by the test's clock. Debian's server cannot, so the test compares with what it said in an earlier run, on an idle machine."""
-    differ = differences(recorded(name), talk(Direct(flatq, clock=clock.runs_sleep(stub)), TALKS[name]))
+    """flatq goes by the test's clock. Debian's server cannot, so the test compares with what it
+    said in an earlier run, on an idle machine."""
+    differ = differences(recorded(name), talk(Direct(flatq, clock=clock.runs_sleep(stub)),
+        TALKS[name]))
     assert not differ, "\n".join(differ)
 
 
@@ -60,11 +63,12 @@ def test_as_debians_where_time_passes(shell, flatq, clock, stub, name):
 @pytest.mark.timed
 @pytest.mark.parametrize("name", LONG)
 def test_as_debians_by_the_real_clock(door, name):
-    """Nine of Debian's are asked, too. A server says DEADLINE_SOON where it has missed the end of a job's time (SAID), and beside other
-    programs all nine can miss it."""
+    """Nine of Debian's are asked, too. A server says DEADLINE_SOON where it has missed the end of a
+    job's time (SAID), and beside other programs all nine can miss it."""
     assert not differences(recorded(name), talk(door(), TALKS[name]))
     said = debians_say(TALKS[name], 9)
-    assert all(reply in replies or set(replies) == {b"DEADLINE_SOON\r\n"} for (_, reply), (_, replies) in zip(recorded(name), said)), (
+    assert all(reply in replies or set(replies) == {b"DEADLINE_SOON\r\n"} for (_, reply),
+        (_, replies) in zip(recorded(name), said)), (
         f"Debian's says something else: {said}")
 
 
@@ -128,8 +132,10 @@ def test_largest_job(flatq, door):
 def test_greenstalk(door):
     greenstalk = module("greenstalk")
     address = ("127.0.0.1", door().port)
-    with greenstalk.Client(address, use="work", watch=["work", "other"]) as producer, greenstalk.Client(address, watch="work") as worker:
-        ids = [producer.put(text, priority=number) for number, text in enumerate(("first", "second", "third"))]
+    with greenstalk.Client(address, use="work", watch=["work",
+            "other"]) as producer, greenstalk.Client(address, watch="work") as worker:
+        ids = [producer.put(text, priority=number) for number,
+            text in enumerate(("first", "second", "third"))]
         assert ids == sorted(ids)
         job = worker.reserve()
         assert (job.id, job.body) == (ids[0], "first")
@@ -145,14 +151,16 @@ def test_greenstalk(door):
         assert [worker.reserve(timeout=1).body for _ in range(2)] == ["third", "first"]
         assert worker.stats_job(job)["releases"] == 1
         assert producer.stats_tube("work")["current-jobs-reserved"] == 2
-        assert set(producer.tubes()) == {"default", "work", "other"} and producer.watching() == ["work", "other"]
+        assert set(producer.tubes()) == {"default", "work",
+            "other"} and producer.watching() == ["work", "other"]
         with pytest.raises(greenstalk.TimedOutError):
             producer.ignore("work") and producer.reserve(timeout=0)
         with pytest.raises(greenstalk.JobTooBigError):
             producer.put("x" * 65536)
         producer.delete(producer.reserve_job(second.id))
     with greenstalk.Client(address, watch="work", encoding=None) as worker:
-        assert [worker.reserve(timeout=5).body for _ in range(2)] == [b"third", b"first"], "given back at the end of the connection"
+        assert [worker.reserve(timeout=5).body for _ in range(2)] == [b"third",
+            b"first"], "given back at the end of the connection"
 
 
 def test_pystalk(door):
@@ -186,13 +194,15 @@ def test_pystalk(door):
 
 
 def asleep(pids):
-    """Whether one of these handlers has come so far that it sleeps: starting the sleeper is the last step before waiting."""
+    """Whether one of these handlers has come so far that it sleeps: starting the sleeper is the
+    last step before waiting."""
     return any(command_of(child) == "sleep" for pid in pids for child in children(pid))
 
 
 @pytest.fixture
 def timeless(flatq, clock, stub):
-    """A door for which no time passes by itself. A handler that waits goes on only when it is woken, or when the test lets time pass."""
+    """A door for which no time passes by itself. A handler that waits goes on only when it is
+    woken, or when the test lets time pass."""
     one = Direct(flatq)
     one.clock = clock.runs_sleep(stub)
     return one
@@ -218,7 +228,8 @@ def test_who_waits_sleeps_until_it_is_woken(shell, timeless):
 
 @pytest.mark.full
 def test_waiting_costs_nothing(shell, timeless):
-    """A waiting connection takes under 1% of a core: of the 40 seconds in 20 looks it works for less than 0.4."""
+    """A waiting connection takes under 1% of a core: of the 40 seconds in 20 looks it works for
+    less than 0.4."""
     (worker, handler), = connected(timeless, 1)
     worker.send(b"reserve\r\n")
     assert timeless.clock.asleep(handler) == 2
@@ -230,7 +241,8 @@ def test_waiting_costs_nothing(shell, timeless):
 
 
 def test_what_is_due_in_a_paused_tube_is_not_waited_for(shell, timeless):
-    """The job stays there. A waiter that took it for a job that can be reserved would look a hundred times a second."""
+    """The job stays there. A waiter that took it for a job that can be reserved would look a
+    hundred times a second."""
     (worker, handler), = connected(timeless, 1)
     worker.put(b"x", delay=1)
     assert worker.ask(b"pause-tube default 60") == b"PAUSED\r\n"
@@ -279,8 +291,8 @@ def test_one_waiter_a_job_and_time_outs(shell, timeless):
 
 
 def test_every_job_wakes_a_waiter(shell, timeless):
-    """Jobs are put while workers are just taking theirs. A wake that comes to a worker which has its job is passed on. If one were lost, a worker
-    would wait forever."""
+    """Jobs are put while workers are just taking theirs. A wake that comes to a worker which has
+    its job is passed on. If one were lost, a worker would wait forever."""
     workers = connected(timeless, 4)
     (producer, _), = connected(timeless, 1)
     for _ in range(6 if everything() else 3):
@@ -311,8 +323,10 @@ def test_waiting_ends_at_once(door, record_property):
         assert producer.reply().startswith(b"INSERTED ")
         worker.ask(b"delete %d" % (number + 1))
     record_property("wake_ms", [round(span * 1000) for span in spans])
-    print("put to reserved, ms:", [round(span * 1000) for span in spans], "median", statistics.median(spans))
-    # a virtual machine loses the processor now and then: so a quarter within the bound, and half within three times that
+    print("put to reserved, ms:", [round(span * 1000) for span in spans], "median",
+        statistics.median(spans))
+    # a virtual machine loses the processor now and then: so a quarter within the bound, and half
+    # within three times that
     assert statistics.quantiles(spans, n=4)[0] < 0.05 and statistics.median(spans) < 0.15
 
 
@@ -327,12 +341,13 @@ def test_time_outs_are_in_time(door):
         late.append(time.monotonic() - began - 1)
     print("time-outs late by, ms:", [round(span * 1000) for span in late])
     # the same bounds as above
-    assert min(late) > -0.01 and statistics.quantiles(late, n=4)[0] < 0.05 and statistics.median(late) < 0.15
+    assert min(late) > -0.01 and statistics.quantiles(late,
+        n=4)[0] < 0.05 and statistics.median(late) < 0.15
 
 
 def test_who_waits_is_not_idle(launched):
-    """A connection that has asked nothing yet, one that has been silent since, a reserve and a GET that wait: all live longer than `-i 1`. An HTTP
-    client that asks nothing does not."""
+    """A connection that has asked nothing yet, one that has been silent since, a reserve and a GET
+    that wait: all live longer than `-i 1`. An HTTP client that asks nothing does not."""
     one, web = launched("-i", "1"), launched("-i", "1", door="http")
     mute, silent, blocked = one.connect(), one.connect(), one.connect()
     for client in (silent, blocked):
@@ -344,7 +359,8 @@ def test_who_waits_is_not_idle(launched):
         idle = web.connect()
         idle.until(lambda: idle.ended, 60)
         assert idle.ended and b" 200 " not in idle.got
-    assert [client.more(0) or client.ended for client in (mute, silent, blocked, waiting)] == [False] * 4, (waiting.got, mute.got, blocked.got)
+    assert [client.more(0) or client.ended for client in (mute, silent, blocked,
+        waiting)] == [False] * 4, (waiting.got, mute.got, blocked.got)
     assert mute.ask(b"use web") == b"USING web\r\n"
     mute.put(b"page")
     silent.put(b"x")
@@ -357,7 +373,8 @@ def test_large_answers_do_not_wait_for_the_client(flatq):
     with theirs:
         client.put(b"x" * 1000)
         client.put(b"x" * 1001)
-        assert client.ask(b"peek 1").startswith(b"FOUND 1 1000") and not in_pieces(theirs), "that goes out in one piece"
+        assert client.ask(b"peek 1").startswith(b"FOUND 1 1000") and not in_pieces(
+            theirs), "that goes out in one piece"
         assert client.ask(b"peek 2").startswith(b"FOUND 2 1001") and in_pieces(theirs)
         client.close()
 
@@ -405,7 +422,8 @@ def test_held_jobs_come_back(door, what, waits):
     one = door()
     worker = one.connect()
     ids = [worker.put(b"%d" % number, ttr=600) for number in range(3)]
-    assert [worker.ask(b"reserve") for _ in ids] == [b"RESERVED %d 1\r\n%d\r\n" % (number, at) for at, number in enumerate(ids)]
+    assert [worker.ask(b"reserve") for _ in ids] == [b"RESERVED %d 1\r\n%d\r\n" % (number, at)
+        for at, number in enumerate(ids)]
     handler, = one.handlers()
     other = one.connect()
     assert other.ask(b"list-tube-used") == b"USING default\r\n"
@@ -439,7 +457,8 @@ def test_a_blocked_waiter_has_it_when_another_closes(timeless):
 
 
 def test_a_blocked_waiter_has_it_when_another_is_killed(door):
-    """A handler that is killed wakes nobody. But the waiter looks every two seconds, so it need not wait for the job's ten minutes."""
+    """A handler that is killed wakes nobody. But the waiter looks every two seconds, so it need not
+    wait for the job's ten minutes."""
     one = door()
     other = one.connect()
     assert other.ask(b"use default") == b"USING default\r\n"
@@ -456,15 +475,18 @@ def test_a_blocked_waiter_has_it_when_another_is_killed(door):
 
 @pytest.mark.parametrize("how", ["half", "whole"])
 @pytest.mark.parametrize("served", ["socketpair", "socat"])
-def test_a_client_that_goes_with_commands_behind_a_reserve(flatq, clock, stub, free_port, served, how):
-    """The client sends commands behind a reserve that waits, and goes. Nobody reads them, and there is no ncat to notice. The handler must still
-    notice at its next look."""
+def test_a_client_that_goes_with_commands_behind_a_reserve(flatq, clock, stub, free_port, served,
+        how):
+    """The client sends commands behind a reserve that waits, and goes. Nobody reads them, and there
+    is no ncat to notice. The handler must still notice at its next look."""
     clock.runs_sleep(stub)
     if served == "socat":
         need("socat")
         server = subprocess.Popen(
-            ["socat", f"TCP-LISTEN:{free_port},bind=127.0.0.1,fork", f"EXEC:{flatq.shell} {LIB}/beanstalk,nofork"],
-            env=flatq.env, cwd=flatq.home, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+            ["socat", f"TCP-LISTEN:{free_port},bind=127.0.0.1,fork",
+            f"EXEC:{flatq.shell} {LIB}/beanstalk,nofork"],
+            env=flatq.env, cwd=flatq.home, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            start_new_session=True)
         flatq.started.append(server)
         wait_for(lambda: listening(free_port))
         client = Client(socket.create_connection(("127.0.0.1", free_port), 60))
@@ -491,7 +513,8 @@ def test_a_client_that_goes_with_commands_behind_a_reserve(flatq, clock, stub, f
 
 
 def test_counters_outlive_a_connection_once(shell, flatq):
-    """Each count counts once, and a connection as open as long as its handler lives: also one that is killed."""
+    """Each count counts once, and a connection as open as long as its handler lives: also one that
+    is killed."""
     one = Direct(flatq)
     (client, handler), (other, _) = connected(one, 2)
     client.ask(b"use t")
@@ -501,21 +524,25 @@ def test_counters_outlive_a_connection_once(shell, flatq):
         answer = other.ask(b"stats")
         assert all(b"%s: %d\n" % row in answer for row in expected), answer
 
-    said((b"cmd-put", 1), (b"current-connections", 2), (b"current-producers", 1), (b"total-connections", 2))
+    said((b"cmd-put", 1), (b"current-connections", 2), (b"current-producers", 1),
+        (b"total-connections", 2))
     handler.kill()
     handler.wait(60)
     for _ in range(2):
-        said((b"cmd-put", 1), (b"current-connections", 1), (b"current-producers", 0), (b"total-connections", 2))
+        said((b"cmd-put", 1), (b"current-connections", 1), (b"current-producers", 0),
+            (b"total-connections", 2))
     assert len([*one.tallies()]) == 1, "its file is gone"
     third = one.connect()
     third.put(b"y")
     third.close()
     wait_for(lambda: len([*one.tallies()]) == 1, "its end")
-    said((b"cmd-put", 2), (b"current-connections", 1), (b"total-connections", 3), (b"total-jobs", 2))
+    said((b"cmd-put", 2), (b"current-connections", 1), (b"total-connections", 3),
+        (b"total-jobs", 2))
 
 
 def test_many_tubes_are_not_written_for_each_answer(flatq):
-    """What a connection writes grows with what the client sends, not with its square; and the sums are right, also once it was killed."""
+    """What a connection writes grows with what the client sends, not with its square; and the sums
+    are right, also once it was killed."""
     one = Direct(flatq)
     (client, handler), (other, _) = connected(one, 2)
     tubes = [b"%03d" % number + b"x" * 190 for number in range(400)]
@@ -534,15 +561,16 @@ def test_many_tubes_are_not_written_for_each_answer(flatq):
     for lives in (True, False):
         said = other.ask(b"stats")
         assert b"cmd-watch: 400\n" in said and b"cmd-ignore: 40\n" in said, said
-        assert b"current-connections: %d\n" % (1 + lives) in said and b"total-connections: 2\n" in said, said
+        assert b"current-connections: %d\n" % (1
+            + lives) in said and b"total-connections: 2\n" in said, said
         if lives:
             handler.kill()
             handler.wait(60)
 
 
 def test_counters_are_folded(flatq, stub):
-    """A file of counts that has grown is added up. `stats` waits meanwhile, and has all: also the line of a connection that was stopped as it wrote, and
-    what the living connections do."""
+    """A file of counts that has grown is added up. `stats` waits meanwhile, and has all: also the
+    line of a connection that was stopped as it wrote, and what the living connections do."""
     folding = flatq.home / "folding"
     stub("awk", f'case $* in *" fold "*) [ -e "$ONCE" ] || {{ : >"$ONCE"; : >{folding}; while [ -e {folding} ]; do sleep 0.02; done; }} ;; esac; exec "$REAL" "$@"')
     one = Direct(flatq)
@@ -558,7 +586,9 @@ def test_counters_are_folded(flatq, stub):
     wait_for(lambda: child_named(one.processes[1], "flock"), "the other waits for the lock")
     assert other.reply(0) == b"<nothing>"
     folding.unlink()
-    assert b"cmd-kick: 2000\n" in other.reply() and {client.reply() for _ in range(100)} == {b"USING u\r\n"} and counts.with_name("old").stat().st_size > 100_000
+    assert b"cmd-kick: 2000\n" in other.reply() and {client.reply()
+        for _ in range(100)} == {b"USING u\r\n"} and counts.with_name("old").stat(
+        ).st_size > 100_000
     with late:
         late.write("1-000000000001 cmd-kick\n")
     with counts.open("a") as file:
@@ -567,9 +597,11 @@ def test_counters_are_folded(flatq, stub):
         client.ask(b"list-tube-used")
     assert sum(path.stat().st_size for path in counts.parent.glob("sums")) < 1000
     said, tube = other.ask(b"stats"), other.ask(b"stats-tube " + b"w" * 200)
-    for row in (b"cmd-kick: 7001\n", b"total-jobs: 2000\n", b"current-tubes: 3\n", b"current-connections: 2\n", b"cmd-watch: 1\n", b"cmd-use: 102\n"):
+    for row in (b"cmd-kick: 7001\n", b"total-jobs: 2000\n", b"current-tubes: 3\n",
+            b"current-connections: 2\n", b"cmd-watch: 1\n", b"cmd-use: 102\n"):
         assert row in said, (row, said)
-    assert b"current-watching: 1\n" in tube and b"current-using: 1\n" in other.ask(b"stats-tube u") and other.ask(b"stats-tube gone") == b"NOT_FOUND\r\n"
+    assert b"current-watching: 1\n" in tube and b"current-using: 1\n" in other.ask(
+        b"stats-tube u") and other.ask(b"stats-tube gone") == b"NOT_FOUND\r\n"
 
 
 def test_what_comes_back_with_its_connection_was_not_released(flatq):
@@ -588,12 +620,15 @@ def test_a_queue_that_is_full_or_closed(shell, flatq):
     flatq("create", "-b", "1", "default", check=0)
     client = Direct(flatq).connect()
     client.put(b"x")
-    assert client.ask(b"reserve").startswith(b"RESERVED 1 ") and client.ask(b"bury 1 0") == b"BURIED\r\n"
+    assert client.ask(b"reserve").startswith(b"RESERVED 1 ") and client.ask(
+        b"bury 1 0") == b"BURIED\r\n"
     client.put(b"y")
     for command in (b"put 0 0 60 1\r\nz", b"kick-job 1", b"kick 1", b"reserve-job 1"):
         assert client.ask(command) == b"OUT_OF_MEMORY\r\n", command
-    assert client.ask(b"peek-buried") == b"FOUND 1 1\r\nx\r\n" and client.ask(b"peek-ready") == b"FOUND 2 1\r\ny\r\n"
-    assert client.ask(b"delete 2") == b"DELETED\r\n" and client.ask(b"reserve-job 1") == b"RESERVED 1 1\r\nx\r\n"
+    assert client.ask(b"peek-buried") == b"FOUND 1 1\r\nx\r\n" and client.ask(
+        b"peek-ready") == b"FOUND 2 1\r\ny\r\n"
+    assert client.ask(b"delete 2") == b"DELETED\r\n" and client.ask(
+        b"reserve-job 1") == b"RESERVED 1 1\r\nx\r\n"
     assert client.ask(b"put 0 0 60 1\r\nz") == b"OUT_OF_MEMORY\r\n", "what is reserved counts"
     assert client.ask(b"bury 1 0") == b"BURIED\r\n"
     flatq("close", "default", check=0)
@@ -603,33 +638,44 @@ def test_a_queue_that_is_full_or_closed(shell, flatq):
 
 @pytest.mark.parametrize("size", [5, 5000, 1_500_000])
 def test_a_disk_that_is_full_in_the_middle_of_a_body(shell, flatq, stub, size):
-    """The body is read to its end and not stored. The connection goes on, with what follows the body."""
-    full = stub("base64", '[ "$1" = -d ] || [ ! -e "$ONCE" ] || { head -c 3 >/dev/null; exit 1; }; exec "$REAL" "$@"').with_suffix(".once")
+    """The body is read to its end and not stored. The connection goes on, with what follows the
+    body."""
+    full = stub("base64",
+        '[ "$1" = -d ] || [ ! -e "$ONCE" ] || { head -c 3 >/dev/null; exit 1; }; exec "$REAL" "$@"').with_suffix(".once")
     client = Direct(flatq, env={"FLATQ_MOST_BYTES": "2000000"}).connect()
     assert client.put(b"held") == 1 and client.ask(b"reserve").startswith(b"RESERVED 1 ")
     full.touch()
-    for command, said in ((b"put 0 0 60 %d\r\n" % size, b"OUT_OF_MEMORY\r\n"), (b"put 0 0 60 %d\r\n" % size, b"OUT_OF_MEMORY\r\n"), (b"touch 1", b"TOUCHED\r\n")):
-        client.send(command + (b"delete 1\r\n" * size)[:size] * command.startswith(b"put") + b"\r\n")
+    for command, said in ((b"put 0 0 60 %d\r\n" % size, b"OUT_OF_MEMORY\r\n"),
+            (b"put 0 0 60 %d\r\n" % size, b"OUT_OF_MEMORY\r\n"), (b"touch 1", b"TOUCHED\r\n")):
+        client.send(command + (b"delete 1\r\n" * size)[:size] * command.startswith(b"put")
+            + b"\r\n")
         assert client.reply() == said
-    assert not list(flatq.spool.glob("default/body/*2")) and client.ask(b"delete 1") == b"DELETED\r\n"
+    assert not list(flatq.spool.glob("default/body/*2")) and client.ask(
+        b"delete 1") == b"DELETED\r\n"
 
 
-@pytest.mark.parametrize("call, path", [("openat", "default/body/000000000002"), ("write", "default/body/000000000002"), ("openat", "default/wal/*")])
+@pytest.mark.parametrize("call, path", [("openat", "default/body/000000000002"),
+    ("write", "default/body/000000000002"), ("openat", "default/wal/*")])
 def test_a_disk_that_is_full_before_and_behind_a_body(flatq, call, path):
-    """Where the body's file cannot be made, nothing of the body was read; where its newline or the slip cannot be written, all of it."""
+    """Where the body's file cannot be made, nothing of the body was read; where its newline or the
+    slip cannot be written, all of it."""
     flatq("push", input=b"first", check=0)
     if "*" in path:
         (flatq.spool / "default/wal").rename(flatq.spool / "default/was")
-        (flatq.spool / "default/wal").symlink_to("/proc/self/fdinfo")  # a directory that takes no file
-    done = faulty(flatq, call, flatq.spool / path, "beanstalk", error="ENOSPC", when="1+", input=b"put 0 0 60 10\r\ndelete 1\r\n\r\nlist-tube-used\r\n")
+        (flatq.spool / "default/wal").symlink_to(
+            "/proc/self/fdinfo")  # a directory that takes no file
+    done = faulty(flatq, call, flatq.spool / path, "beanstalk", error="ENOSPC", when="1+",
+        input=b"put 0 0 60 10\r\ndelete 1\r\n\r\nlist-tube-used\r\n")
     assert done.stdout == b"OUT_OF_MEMORY\r\nUSING default\r\n", done
 
 
 def test_a_disk_that_takes_no_name(flatq, stub):
-    """A rename fails, as on a full disk. The door must not answer that it has a bug, and the job stays where it was."""
+    """A rename fails, as on a full disk. The door must not answer that it has a bug, and the job
+    stays where it was."""
     client = Direct(flatq).connect()
     client.put(b"x")
-    assert client.ask(b"reserve").startswith(b"RESERVED 1 ") and client.ask(b"bury 1 0") == b"BURIED\r\n"
+    assert client.ask(b"reserve").startswith(b"RESERVED 1 ") and client.ask(
+        b"bury 1 0") == b"BURIED\r\n"
     stub("mv", "exit 1")
     other = Direct(flatq).connect()
     for command in (b"kick-job 1", b"kick 1", b"reserve-job 1"):
@@ -639,11 +685,12 @@ def test_a_disk_that_takes_no_name(flatq, stub):
 
 @pytest.mark.parametrize("how", ["STOP", "KILL"])
 def test_a_reserve_beside_a_drop(shell, flatq, stub, how):
-    """The drop has removed out/ when a job is put, whose put waits for the drop to end. So does a reserve that finds the job; if the drop was
-    killed, it creates the places again."""
+    """The drop has removed out/ when a job is put, whose put waits for the drop to end. So does a
+    reserve that finds the job; if the drop was killed, it creates the places again."""
     flatq("create", "default")
     found = flatq.home / "found"
-    stub("rmdir", f'case $* in */out) "$REAL" "$@"; kill -{how} $PPID; : >{found}; exit 0 ;; esac\nexec "$REAL" "$@"')
+    stub("rmdir",
+        f'case $* in */out) "$REAL" "$@"; kill -{how} $PPID; : >{found}; exit 0 ;; esac\nexec "$REAL" "$@"')
     drop = flatq.start("drop", "default", stderr=subprocess.DEVNULL)
     wait_for(found.exists, "out/ is gone")
     assert not (flatq.spool / "default/out").exists()
@@ -671,7 +718,8 @@ def test_ids_grow_over_restarts(door):
 @pytest.mark.whole
 @pytest.mark.parametrize("moment", share("killed anywhere", range(6), 2))
 def test_killed_anywhere_loses_nothing(flatq, moment):
-    """The whole session of a door is killed so many milliseconds into a busy conversation. Each acknowledged job is there once."""
+    """The whole session of a door is killed so many milliseconds into a busy conversation. Each
+    acknowledged job is there once."""
     flatq.syncs()
     one = Direct(flatq)
     client = one.connect()
@@ -715,20 +763,27 @@ def test_killed_anywhere_loses_nothing(flatq, moment):
 
 
 COSTS = [
-    # a conversation: what is sent, the beginning of the answer, the number of processes, and that with FLATQ_SYNC=on
+    # a conversation: what is sent, the beginning of the answer, the number of processes, and that
+    # with FLATQ_SYNC=on
     ("put 0 0 60 1|x", "INSERTED 2", 2, 3), ("put 1 0 60 1000|" + "x" * 1000, "INSERTED 3", 2, 3),
-    ("put 2 0 60 5000|" + "x" * 5000, "INSERTED 4", 2, 3), ("put 3 9999 60 20000|" + "x" * 20000, "INSERTED 5", 3, 4),
+    ("put 2 0 60 5000|" + "x" * 5000, "INSERTED 4", 2, 3),
+    ("put 3 9999 60 20000|" + "x" * 20000, "INSERTED 5", 3, 4),
     ("peek-ready", "FOUND 2 1", 1, 1), ("peek 4", "FOUND 4 5000", 1, 1),
-    ("reserve", "RESERVED 2 1", 2, 2), ("reserve-with-timeout 0", "RESERVED 3 1000", 2, 2), ("reserve-job 4", "RESERVED 4 5000", 2, 2),
-    # each of these is a rename, and a sync if it has to be on the disk before the answer. Once in ten seconds a `bury` makes a directory; later
-    # looks remove the empty ones
-    ("touch 2", "TOUCHED", 1, 1), ("release 2 0 0", "RELEASED", 1, 1), ("bury 3 0", "BURIED", 2, 3), ("kick-job 3", "KICKED", 1, 1),
+    ("reserve", "RESERVED 2 1", 2, 2), ("reserve-with-timeout 0", "RESERVED 3 1000", 2, 2),
+    ("reserve-job 4", "RESERVED 4 5000", 2, 2),
+    # each of these is a rename, and a sync if it has to be on the disk before the answer. Once in
+    # ten seconds a `bury` makes a directory; later looks remove the empty ones
+    ("touch 2", "TOUCHED", 1, 1), ("release 2 0 0", "RELEASED", 1, 1), ("bury 3 0", "BURIED", 2, 3),
+    ("kick-job 3", "KICKED", 1, 1),
     ("delete 4", "DELETED", 1, 2), ("delete 2", "DELETED", 1, 2), ("delete 5", "DELETED", 1, 2),
     # `find` proves that no queue has the job. A shell and `ls` prove that there are no more queues
-    ("delete 2", "NOT_FOUND", 3, 3), ("delete 99", "NOT_FOUND", 3, 3), ("peek-buried", "NOT_FOUND", 2, 2), ("kick 9", "KICKED 0", 3, 3),
+    ("delete 2", "NOT_FOUND", 3, 3), ("delete 99", "NOT_FOUND", 3, 3),
+    ("peek-buried", "NOT_FOUND", 2, 2), ("kick 9", "KICKED 0", 3, 3),
     *((text, answer, 0, 0) for text, answer in (
-        ("touch 99", "NOT_FOUND"), ("release 99 1 1", "NOT_FOUND"), ("use x", "USING x"), ("watch x", "WATCHING 2"), ("ignore x", "WATCHING 1"),
-        ("list-tubes-watched", "OK"), ("put x", "BAD_FORMAT"), ("nonsense", "UNKNOWN_COMMAND"), ("stats-job 3", "OK"))),
+        ("touch 99", "NOT_FOUND"), ("release 99 1 1", "NOT_FOUND"), ("use x", "USING x"),
+        ("watch x", "WATCHING 2"), ("ignore x", "WATCHING 1"),
+        ("list-tubes-watched", "OK"), ("put x", "BAD_FORMAT"), ("nonsense", "UNKNOWN_COMMAND"),
+        ("stats-job 3", "OK"))),
 ]
 
 
@@ -741,8 +796,10 @@ def test_processes(flatq, sync):
     log = flatq.home / "strace.log"
     ours, theirs = socket.socketpair()
     with theirs:
-        command = ["strace", "-f", "-qq", "--seccomp-bpf", "-e", "signal=none", "-e", "trace=" + ",".join(counting.FORKS), "-o", log, "--"]
-        flatq.started.append(subprocess.Popen([*command, *flatq.command("beanstalk")], env=flatq.env, cwd=flatq.home, stdin=theirs, stdout=theirs, start_new_session=True))
+        command = ["strace", "-f", "-qq", "--seccomp-bpf", "-e", "signal=none", "-e",
+            "trace=" + ",".join(counting.FORKS), "-o", log, "--"]
+        flatq.started.append(subprocess.Popen([*command, *flatq.command("beanstalk")],
+            env=flatq.env, cwd=flatq.home, stdin=theirs, stdout=theirs, start_new_session=True))
     client, wrong = Client(ours), []
 
     def started():
@@ -777,7 +834,8 @@ def test_processes_that_a_connection_holds(door):
     wait_for(lambda: held() == [2, 2, 2])
     for client in clients:
         client.send(b"reserve\r\n")
-    wait_for(lambda: one.settled(None, 3) and sum(map(asleep, ([pid] for pid in one.handlers()))) == 3, "three clients that wait")
+    wait_for(lambda: one.settled(None, 3) and sum(map(asleep,
+        ([pid] for pid in one.handlers()))) == 3, "three clients that wait")
     wait_for(lambda: held() == [3, 3, 3])
     one.connect().put(b"x")
     [taker, *_], _, _ = select.select([client.socket for client in clients], [], [], 60)
@@ -786,7 +844,8 @@ def test_processes_that_a_connection_holds(door):
 
 
 def test_a_body_that_is_cut(flatq):
-    """Without its last byte or two, the base64 of a body still decodes. The door must notice all the same."""
+    """Without its last byte or two, the base64 of a body still decodes. The door must notice all
+    the same."""
     for size in (3, 3000):
         for short in (1, 2, 3):
             door = Direct(flatq)
@@ -804,7 +863,8 @@ def test_a_body_that_is_cut(flatq):
 
 
 def test_who_waits_on_a_pipe_is_through_at_its_end(flatq):
-    """As on a socket whose client sends no more. What it had sent behind the `reserve` is done all the same."""
+    """As on a socket whose client sends no more. What it had sent behind the `reserve` is done all
+    the same."""
     done = flatq("beanstalk", input=b"reserve\r\nlist-tube-used\r\n", timeout=60)
     assert done.out == b"TIMED_OUT\r\nUSING default\r\n"
 
@@ -822,7 +882,8 @@ def test_fuzzed(door):
 
 
 def test_all_that_is_there_is_reserved(flatq):
-    """A tube without reserved jobs says nothing of the other tube. Its peek-ready is NOT_FOUND, not an error."""
+    """A tube without reserved jobs says nothing of the other tube. Its peek-ready is NOT_FOUND, not
+    an error."""
     push(flatq, b"x", "q")
     reserve(flatq, "q")
     flatq("create", "default")

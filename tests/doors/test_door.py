@@ -1,4 +1,5 @@
-"""The line door, ./launch and lib/handler: with many clients, and after each way in which a client can go wrong."""
+"""The line door, ./launch and lib/handler: with many clients, and after each way in which a client
+can go wrong."""
 
 import itertools
 import os
@@ -40,7 +41,8 @@ class Door(Launched):
 
     def log(self, count=0):
         """logged() of every connection so far, once there are `count` of them."""
-        return wait_for(lambda: len(lines := logged(self.said())) >= count and [lines], f"{count} lines of log")[0]
+        return wait_for(lambda: len(lines := logged(self.said())) >= count and [lines],
+            f"{count} lines of log")[0]
 
     def connect(self, seconds=60):
         return connect(self.port, seconds)
@@ -86,43 +88,51 @@ def ask(port, request, half_close=True):
 @pytest.fixture
 def door(launched, free_port):
     """door("-k") starts ./launch, and what is left of it is killed at the end."""
-    return lambda *args: launched(*(arg for arg in args if arg != "loop"), port=free_port, kind=Door)
+    return lambda *args: launched(*(arg for arg in args if arg != "loop"), port=free_port,
+        kind=Door)
 
 
 def handler(flatq, request, **env):
-    """Run lib/handler with the request on its standard input, and pipes. Return what it prints, and its log."""
+    """Run lib/handler with the request on its standard input, and pipes. Return what it prints, and
+    its log."""
     done = flatq("handler", input=request, env=env or None, timeout=100)
     lines = [LOG.fullmatch(line) for line in done.err.decode().splitlines()]
     return done, lines[-1].groups() if lines and lines[-1] else None
 
 
 def test_a_row_that_the_shell_and_awk_miss_once(flatq, stub, tmp_path):
-    """Nobody reads the kernel's table in one piece. Once, a whole push was refused since its connection was not seen: `the client was cut off`."""
+    """Nobody reads the kernel's table in one piece. Once, a whole push was refused since its
+    connection was not seen: `the client was cut off`."""
     (tmp_path / "net").mkdir()
     (tmp_path / "net/tcp").write_text("  sl  local_address rem_address\n")
     stub("awk", '[ -e "$ONCE" ] || { : >"$ONCE"; exit; }\necho 0100007F:04D2 0100007F:D431 08 00000000:00000001')
     script = 'lib=$1; . "$lib/engine/common.sh"; shell_reset; FLATQ_DOOR=1; need doors/door; door_inode=7; door_row && echo "$door_state $door_unsent $door_remote"'
-    done = subprocess.run([flatq.shell, "-c", script, "sh", LIB], env={**flatq.env, "FLATQ_PROC": str(tmp_path)}, capture_output=True)
+    done = subprocess.run([flatq.shell, "-c", script, "sh", LIB],
+        env={**flatq.env, "FLATQ_PROC": str(tmp_path)}, capture_output=True)
     assert (done.stdout, done.stderr) == (b"08 00000000 0100007F:D431\n", b""), done
 
 
 def test_an_awk_that_is_killed_does_not_hide_a_row(shell, flatq, stub, tmp_path):
-    """Among many connections awk finds the client's. The client would count as gone, and its message
-    would go back while it gets it."""
+    """Among many connections awk finds the client's. The client would count as gone, and its
+    message would go back while it gets it."""
     (tmp_path / "net").mkdir()
-    rows = "".join(f"{n}: 0100007F:04D2 0100007F:{n:04X} 01 00000007:00000000 00:00000000 0 0 0 {n} 1\n" for n in range(100))
+    rows = "".join(
+        f"{n}: 0100007F:04D2 0100007F:{n:04X} 01 00000007:00000000 00:00000000 0 0 0 {n} 1\n"
+        for n in range(100))
     (tmp_path / "net/tcp").write_text("sl local_address\n" + rows)
     stub("awk", 'if [ ! -e "$ONCE" ]; then : >"$ONCE"; kill -9 "$$"; fi; exec "$REAL" "$@"')
     script = 'lib=$1; . "$lib/engine/common.sh"; shell_reset; FLATQ_DOOR=1; need doors/door; door_inode=90; door_row; echo "$? $door_unsent"'
-    done = subprocess.run([flatq.shell, "-c", script, "sh", LIB], env={**flatq.env, "FLATQ_PROC": str(tmp_path)}, capture_output=True)
+    done = subprocess.run([flatq.shell, "-c", script, "sh", LIB],
+        env={**flatq.env, "FLATQ_PROC": str(tmp_path)}, capture_output=True)
     assert done.stdout == b"0 00000007\n", done
 
 
 def test_the_log_names_what_was_asked_for(shell, flatq):
-    """The log names the verb and the queue also if the push did a checkpoint, for other queues too. For many messages it has no size, or the size
-    of all."""
+    """The log names the verb and the queue also if the push did a checkpoint, for other queues too.
+    For many messages it has no size, or the size of all."""
     push(flatq, b"x", "zz")
-    for request, said in ((b"push -l fresh\n1\n22\n333\n", ("push", "fresh", "ok", "6")), (b"pop -l -n 2 fresh\n", ("pop", "fresh", "ok", "-")),
+    for request, said in ((b"push -l fresh\n1\n22\n333\n", ("push", "fresh", "ok", "6")),
+            (b"pop -l -n 2 fresh\n", ("pop", "fresh", "ok", "-")),
                           (b"drain fresh\n", ("drain", "fresh", "ok", "-"))):
         assert handler(flatq, request)[1][:4] == said
     # each push opens a range of ids, and so does a checkpoint
@@ -130,13 +140,17 @@ def test_the_log_names_what_was_asked_for(shell, flatq):
     assert handler(flatq, b"push fresh\nhello")[1][:4] == ("push", "fresh", "ok", "5")
 
 
-@pytest.mark.parametrize("name, put", [("beanstalk", b"put 0 0 60 1\r\nx\r\n"), ("small-stalk", b"put 0 60\r\nx\r\n")])
+@pytest.mark.parametrize("name, put", [("beanstalk", b"put 0 0 60 1\r\nx\r\n"),
+    ("small-stalk", b"put 0 60\r\nx\r\n")])
 def test_puts_run_the_checkpoint(shell, flatq, name, put):
-    """Under inetd no launch runs it, so a put that has opened a range of ids does. Afterwards the connection still has its job."""
+    """Under inetd no launch runs it, so a put that has opened a range of ids does. Afterwards the
+    connection still has its job."""
     flatq.env["FLATQ_RANGE"] = "3"
     push(flatq, b"held")
-    said = flatq(name, input=b"reserve\r\n" + put * 12 + b"delete 1\r\nquit\r\n", check=0).out.split(b"\r\n")
-    assert said[0].startswith(b"RESERVED 1") and said[-2:] == [b"DELETED", b""] and b"UNKNOWN_COMMAND" not in said
+    said = flatq(name, input=b"reserve\r\n" + put * 12 + b"delete 1\r\nquit\r\n",
+        check=0).out.split(b"\r\n")
+    assert said[0].startswith(b"RESERVED 1") and said[-2:] == [b"DELETED",
+        b""] and b"UNKNOWN_COMMAND" not in said
     ranges = {int(line.split()[1]) // 1000 for line in said if line.startswith(b"INSERTED ")}
     assert len(list(flatq.spool.glob(".ids/*"))) < 3 < len(ranges)
 
@@ -145,7 +159,8 @@ def test_puts_run_the_checkpoint(shell, flatq, name, put):
 @pytest.mark.parametrize("name", ["handler", "beanstalk", "small-stalk", "http"])
 def test_help_of_a_door(shell, flatq, name):
     done = flatq(name, "-h", check=0)
-    assert done.out.startswith(name.encode() + b" - ") and b"\nExit: " in done.out and done.err == b""
+    assert done.out.startswith(name.encode()
+        + b" - ") and b"\nExit: " in done.out and done.err == b""
     assert not flatq.spool.exists()
 
 
@@ -187,8 +202,10 @@ def test_refused_lines(shell, flatq, spool):
     for request, begins in REFUSED:
         done, _ = handler(flatq, request)
         assert done.out.startswith(begins) and done.out.count(b"\n") == 1, (request[:80], done)
-        assert done.status == int(begins[6:].split()[0].ljust(2, b"5")) or len(begins) < 9, (request[:80], done)
-    assert not any(names for place, names in lies(spool, "q").items()), "a refused push leaves nothing"
+        assert done.status == int(begins[6:].split()[0].ljust(2,
+            b"5")) or len(begins) < 9, (request[:80], done)
+    assert not any(names for place, names in lies(spool,
+        "q").items()), "a refused push leaves nothing"
     # a name is not run by a shell, whatever is in it
     assert handler(flatq, b"push $(touch$IFS/tmp/flatq.x);id\nbody")[0].out.strip().isdigit()
     assert not Path("/tmp/flatq.x").exists()
@@ -223,7 +240,8 @@ def test_requests(shell, flatq):
     says(b"close\n", b"")
     says(b"pop\n", b"error 69 closed and empty\n")
     for verb in (b"stat", b"list", b"drain", b"pop -l"):
-        assert handler(flatq, verb + b" nosuch\n")[0].out.startswith(b"" if b"pop" in verb else b"error 66 "), verb
+        assert handler(flatq, verb + b" nosuch\n")[0].out.startswith(b"" if b"pop" in verb
+            else b"error 66 "), verb
     says(b"", b"")
     says(b"\n", b"")
     says(b"\r\n", b"")
@@ -255,18 +273,21 @@ def test_the_log(shell, flatq):
     # the handler does not know the date without launch, nor before it has opened the spool
     assert re.fullmatch(rb"- - - error-64 - \d+\n", handler(flatq, b"x\n")[0].err)
     # the handler serves even if it cannot write its log
-    done = subprocess.run(flatq.command("handler"), input=b"push jobs\nx", env=flatq.env, stdout=subprocess.PIPE,
+    done = subprocess.run(flatq.command("handler"), input=b"push jobs\nx", env=flatq.env,
+        stdout=subprocess.PIPE,
                           stderr=open("/dev/full", "wb"), timeout=100)
     assert done.stdout == b"2\n"
 
 
-@pytest.mark.parametrize("request_", ["push jobs\nx", "push -n 1 jobs\nx", "push -l jobs\nx\n", "pop jobs\n", "pop -l jobs\n", "reserve jobs\n", "stat jobs\n"],
+@pytest.mark.parametrize("request_", ["push jobs\nx", "push -n 1 jobs\nx", "push -l jobs\nx\n",
+    "pop jobs\n", "pop -l jobs\n", "reserve jobs\n", "stat jobs\n"],
                          ids=lambda text: text.split("\n")[0])
 def test_a_handler_tells_the_guard_that_it_ends(shell, flatq, request_):
-    """On descriptor 3, which the verb that it runs must leave alone. Else the guard takes the handler for killed, and ends the ncat that still passes the
-    answer."""
+    """On descriptor 3, which the verb that it runs must leave alone. Else the guard takes the
+    handler for killed, and ends the ncat that still passes the answer."""
     push(flatq, b"x", "jobs")
-    done = subprocess.run(["sh", "-c", 'exec "$@" 3>guard 5>&2', "sh", *flatq.command("handler", "launch", "", "1", "0")], input=request_.encode(), cwd=flatq.home,
+    done = subprocess.run(["sh", "-c", 'exec "$@" 3>guard 5>&2', "sh",
+        *flatq.command("handler", "launch", "", "1", "0")], input=request_.encode(), cwd=flatq.home,
                           env=flatq.environment(None), capture_output=True, timeout=60)
     told = (flatq.home / "guard").read_text().split("\n")
     number = next(line.split()[1] for line in told if line.startswith("c "))
@@ -279,10 +300,13 @@ def test_a_handler_tells_the_guard_that_it_ends(shell, flatq, request_):
     ("http", "GET /queue?group-id=jobs&wait=60 HTTP/1.1\r\nHost: q\r\n\r\n", 4),
 ], ids=["push", "put", "POST", "GET"])
 def test_what_the_guard_cannot_be_told_is_not_done(flatq, verb, said, line):
-    """If the `l` line is lost, the guard takes a long message for a long request line and writes its own error into the answer, or takes a waiting client
-    for an idle one. So the door ends, and stores nothing."""
-    words = [need("strace"), "-qq", "-o", "/dev/null", "-P", flatq.home / "guard", "-e", "trace=write", "-e", f"inject=write:error=ENOMEM:when={line}", "--"]
-    done = subprocess.run(["sh", "-c", 'exec "$@" 3>guard 5>&2', "sh", *words, *flatq.command(verb, "launch", "", "1", "0")], input=said.encode(), cwd=flatq.home,
+    """If the `l` line is lost, the guard takes a long message for a long request line and writes
+    its own error into the answer, or takes a waiting client for an idle one. So the door ends, and
+    stores nothing."""
+    words = [need("strace"), "-qq", "-o", "/dev/null", "-P", flatq.home / "guard", "-e",
+        "trace=write", "-e", f"inject=write:error=ENOMEM:when={line}", "--"]
+    done = subprocess.run(["sh", "-c", 'exec "$@" 3>guard 5>&2', "sh", *words,
+        *flatq.command(verb, "launch", "", "1", "0")], input=said.encode(), cwd=flatq.home,
                           env=flatq.environment(None), capture_output=True, timeout=30)
     assert done.returncode == 74 and b"INSERTED" not in done.stdout and b"200 OK" not in done.stdout, done
     assert "\ne " in (flatq.home / "guard").read_text() and flatq("list", "jobs").out == b""
@@ -290,12 +314,16 @@ def test_what_the_guard_cannot_be_told_is_not_done(flatq, verb, said, line):
 
 @pytest.mark.shells
 def test_no_error_line_stands_in_the_place_of_a_message(shell, flatq):
-    """The body cannot be opened. Behind the first line, a client would take the error line for the message, and then delete the real one."""
+    """The body cannot be opened. Behind the first line, a client would take the error line for the
+    message, and then delete the real one."""
     push(flatq, b"hello", "jobs")
     body = flatq.spool / "jobs/body/000000000001"
-    words = [need("strace"), "-qq", "-f", "-o", "/dev/null", "-P", body, "-e", "trace=openat", "-e", "inject=openat:error=EIO:when=1", "--"]
-    done = subprocess.run([*words, *flatq.command("handler")], input=b"reserve jobs\n", env=flatq.environment(None), capture_output=True, timeout=60)
-    assert re.fullmatch(rb"error 74 [^\n]*\n", done.stdout) and flatq("list", "jobs").out.split()[1] == b"ready", done
+    words = [need("strace"), "-qq", "-f", "-o", "/dev/null", "-P", body, "-e", "trace=openat", "-e",
+        "inject=openat:error=EIO:when=1", "--"]
+    done = subprocess.run([*words, *flatq.command("handler")], input=b"reserve jobs\n",
+        env=flatq.environment(None), capture_output=True, timeout=60)
+    assert re.fullmatch(rb"error 74 [^\n]*\n", done.stdout) and flatq("list",
+        "jobs").out.split()[1] == b"ready", done
 
 
 @pytest.mark.shells
@@ -305,8 +333,10 @@ def test_what_a_drain_has_acknowledged_stays_settled_without_the_guard(shell, fl
         push(flatq, body, "jobs")
     os.mkfifo(flatq.home / "guard")
     guard = os.open(flatq.home / "guard", os.O_RDONLY | os.O_NONBLOCK)
-    process = subprocess.Popen(["sh", "-c", 'exec "$@" 3>guard 5>&2', "sh", *flatq.command("handler", "launch", "", "1", "0")], stdin=subprocess.PIPE,
-                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=flatq.home, env=flatq.environment(None))
+    process = subprocess.Popen(["sh", "-c", 'exec "$@" 3>guard 5>&2', "sh",
+        *flatq.command("handler", "launch", "", "1", "0")], stdin=subprocess.PIPE,
+                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=flatq.home,
+                               env=flatq.environment(None))
     flatq.started.append(process)
     process.stdin.write(b"@n1@drain -a jobs\n")
     process.stdin.flush()
@@ -317,15 +347,19 @@ def test_what_a_drain_has_acknowledged_stays_settled_without_the_guard(shell, fl
     assert b"n1 ok" in said and flatq("list", "jobs").out == b"", said
 
 
-@pytest.mark.parametrize("asked, said", [(b"push -n 5 jobs\nhello", rb"\d+\n\nn1 ok\n"), (b"list jobs\n", rb"1 ready .*\n\nn1 ok\n")], ids=["push", "list"])
+@pytest.mark.parametrize("asked, said", [(b"push -n 5 jobs\nhello", rb"\d+\n\nn1 ok\n"),
+    (b"list jobs\n", rb"1 ready .*\n\nn1 ok\n")], ids=["push", "list"])
 def test_a_handler_that_a_signal_ends_says_no_ok(flatq, asked, said):
-    """bash runs the trap of EXIT also then, with the status of its last command: a push that had stored nothing was answered `ok`."""
+    """bash runs the trap of EXIT also then, with the status of its last command: a push that had
+    stored nothing was answered `ok`."""
     flatq.shell, log = need("bash"), flatq.home / "calls"
     push(flatq, b"x", "jobs")
 
     def run(*inject):
-        words = [need("strace"), "-qq", "-o", log, "-e", "trace=all", *inject, "--", *flatq.command("handler")]
-        return subprocess.run(words, input=b"@n1@" + asked, env=flatq.env, capture_output=True, timeout=60).stdout
+        words = [need("strace"), "-qq", "-o", log, "-e", "trace=all", *inject, "--",
+            *flatq.command("handler")]
+        return subprocess.run(words, input=b"@n1@" + asked, env=flatq.env, capture_output=True,
+            timeout=60).stdout
 
     assert re.fullmatch(said, run())
     for point in share(f"a signal {asked}", calls_in(log), 25):
@@ -338,16 +372,20 @@ def test_a_handler_that_a_signal_ends_says_no_ok(flatq, asked, said):
     ("http", "POST /queue?group-id=jobs HTTP/1.1\r\nHost: q\r\nContent-Length: 1\r\nConnection: close\r\n\r\ny"),
 ], ids=["push", "push -l", "list", "POST"])
 def test_a_fork_that_fails_is_answered(flatq, verb, said):
-    """dash ends at once where it cannot start a process, without a word of ours. (bash tries again, for half a minute.)"""
+    """dash ends at once where it cannot start a process, without a word of ours. (bash tries again,
+    for half a minute.)"""
     log = flatq.home / "calls"
     first = 2 if verb == "http" else 1  # the HTTP door starts one before it is a door
     for number in itertools.count(first):
         push(flatq, b"x", "jobs")
-        words = [need("strace"), "-f", "-qq", "-o", log, "-e", "trace=clone,clone3,fork,vfork", "-e", f"inject=clone,clone3,fork,vfork:error=EAGAIN:when={number}"]
-        done = subprocess.run([*words, "--", *flatq.command(verb)], input=said.encode(), env=flatq.environment(None), capture_output=True, timeout=60)
+        words = [need("strace"), "-f", "-qq", "-o", log, "-e", "trace=clone,clone3,fork,vfork",
+            "-e", f"inject=clone,clone3,fork,vfork:error=EAGAIN:when={number}"]
+        done = subprocess.run([*words, "--", *flatq.command(verb)], input=said.encode(),
+            env=flatq.environment(None), capture_output=True, timeout=60)
         if "INJECTED" not in log.read_text():
             break
-        assert done.returncode == 0 or re.fullmatch(rb"HTTP/1.1 500 [^\n]*(\r\n[^\r]+)*\r\n\r\n" if verb == "http" else rb"error \d+ .+\n", done.stdout), (number, done)
+        assert done.returncode == 0 or re.fullmatch(rb"HTTP/1.1 500 [^\n]*(\r\n[^\r]+)*\r\n\r\n"
+            if verb == "http" else rb"error \d+ .+\n", done.stdout), (number, done)
     assert number > first and done.returncode == 0
 
 
@@ -367,28 +405,36 @@ def test_a_message_that_cannot_be_answered_with_is_back(shell, flatq, honest):
 
 
 @pytest.mark.parametrize("verb, asked, said", [
-    *(("handler", request, rb"error 75 a large answer to a client that sends no more needs perl or python3 here\n")
-      for request in (b"list jobs\n", b"stat\n", b"drain jobs\n", b"pop -l jobs\n", b"pop jobs\n")), ("handler", b"@n1@list jobs\n", rb"1 ready .*\n\nn1 ok\n"),
+    *(("handler", request,
+    rb"error 75 a large answer to a client that sends no more needs perl or python3 here\n")
+      for request in (b"list jobs\n", b"stat\n", b"drain jobs\n", b"pop -l jobs\n", b"pop jobs\n")),
+      ("handler", b"@n1@list jobs\n", rb"1 ready .*\n\nn1 ok\n"),
     ("beanstalk", b"put 0 0 60 20000\r\n%b\r\nreserve\r\n" % (b"x" * 20_000), rb"INSERTED 2\r\n"),
 ], ids=["list", "stat", "drain", "pop -l", "pop", "@list", "beanstalk"])
 def test_an_answer_that_may_be_cut_is_not_begun(shell, flatq, stub, verb, asked, said):
-    """The client sends no more, so its ncat has ended. Nothing can make its connection blocking. The door once said so to nobody, and went on."""
+    """The client sends no more, so its ncat has ended. Nothing can make its connection blocking.
+    The door once said so to nobody, and went on."""
     for name in ("perl", "python3"):
         stub(name, "exit 127")
     push(flatq, b"x" * 300_000, "jobs")
-    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as client:
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(
+            listener.getsockname()) as client:
         with listener.accept()[0] as ours:
             ours.setblocking(False)
-            subprocess.run(["sh", "-c", 'exec "$@" 3>guard 4>&1 >/dev/null', "sh", *flatq.command(verb, "launch", "d", "1", "0")], input=asked, cwd=flatq.home,
-                           env=flatq.environment(None), stdout=ours, stderr=subprocess.DEVNULL, timeout=60)
+            subprocess.run(["sh", "-c", 'exec "$@" 3>guard 4>&1 >/dev/null', "sh",
+                *flatq.command(verb, "launch", "d", "1", "0")], input=asked, cwd=flatq.home,
+                           env=flatq.environment(None), stdout=ours, stderr=subprocess.DEVNULL,
+                           timeout=60)
         assert re.fullmatch(said, answer(client))
     assert b"1 ready 65536 " in flatq("list", "jobs", check=0).out
 
 
 @pytest.mark.parametrize("words", [b"pop", b"reserve", b"pop -l", b"drain", b"@pop", b"@n1@pop"])
-@pytest.mark.parametrize("how", ["exit 1", 'kill -9 "$$"', '"$REAL" "$@" | head -c 3; exit 1', '"$REAL" "$@"; exit 1'], ids=["fails", "killed", "a part", "all"])
+@pytest.mark.parametrize("how", ["exit 1", 'kill -9 "$$"', '"$REAL" "$@" | head -c 3; exit 1',
+    '"$REAL" "$@"; exit 1'], ids=["fails", "killed", "a part", "all"])
 def test_a_message_that_the_line_door_cannot_decode_goes_back(flatq, stub, words, how):
-    """The message goes back. The client gets an error only if it asked with `@`. A reservation keeps its lease, since its client may have all of it."""
+    """The message goes back. The client gets an error only if it asked with `@`. A reservation
+    keeps its lease, since its client may have all of it."""
     push(flatq, b"whole message")
     for name in ("base64", "mawk", "awk"):
         decodes = "-d*" if name == "base64" else "*count=*"
@@ -428,10 +474,13 @@ def test_the_articles_session(shell, door, mode):
     assert one.ask(b"pop\n", half_close=False) == b"package 2\n"
     assert one.ask(b"pop\n", half_close=False) == b""
     assert [line[:4] for line in one.log(6)] == [
-        ("pop", "default", "empty", "-"), ("push", "default", "ok", "10"), ("push", "default", "ok", "10"),
-        ("pop", "default", "ok", "10"), ("pop", "default", "ok", "10"), ("pop", "default", "empty", "-"),
+        ("pop", "default", "empty", "-"), ("push", "default", "ok", "10"),
+        ("push", "default", "ok", "10"),
+        ("pop", "default", "ok", "10"), ("pop", "default", "ok", "10"),
+        ("pop", "default", "empty", "-"),
     ]
-    assert [line for line in one.said().splitlines() if not LOG.fullmatch(line)] == [f"launch: line door on 127.0.0.1 port {one.port}"]
+    assert [line for line in one.said().splitlines()
+        if not LOG.fullmatch(line)] == [f"launch: line door on 127.0.0.1 port {one.port}"]
 
 
 CLIENTS = {
@@ -439,7 +488,8 @@ CLIENTS = {
     "ncat --no-shutdown": ("ncat", "printf '%b' '{}' | ncat --no-shutdown 127.0.0.1 {}"),
     "nc -N": ("nc.openbsd", "printf '%b' '{}' | nc.openbsd -N 127.0.0.1 {}"),
     "socat": ("socat", "printf '%b' '{}' | socat -t 10 - TCP:127.0.0.1:{}"),
-    "bash": ("bash", "exec bash -c 'exec 3<>/dev/tcp/127.0.0.1/{1} && printf %b \"{0}\" >&3 && cat <&3'"),
+    "bash": ("bash",
+    "exec bash -c 'exec 3<>/dev/tcp/127.0.0.1/{1} && printf %b \"{0}\" >&3 && cat <&3'"),
 }
 
 
@@ -452,7 +502,8 @@ def test_clients(door, flatq, mode, client):
 
     def say(request):
         wait_for(lambda: listening(one.port), "the next round")
-        done = subprocess.run(["sh", "-c", line.format(request, one.port)], capture_output=True, timeout=100)
+        done = subprocess.run(["sh", "-c", line.format(request, one.port)], capture_output=True,
+            timeout=100)
         assert done.stderr == b"", done
         return done.stdout
 
@@ -469,8 +520,8 @@ def test_clients(door, flatq, mode, client):
 
 @BOTH
 def test_a_large_answer_to_a_slow_client(door, flatq, mode):
-    """ncat leaves the connection in non-blocking mode: writing more than it takes at once must not fail. And a client that reads slowly is not
-    idle, although the handler ended long ago."""
+    """ncat leaves the connection in non-blocking mode: writing more than it takes at once must not
+    fail. And a client that reads slowly is not idle, although the handler ended long ago."""
     body = os.urandom(8_000_000)
     one = door(mode, "-i", "1")
     push(flatq, body)
@@ -514,7 +565,8 @@ def test_a_line_of_20_megabytes(shell, door):
             client.sendall(b"a" * 20_000_000 + b"\n")
         except (BrokenPipeError, ConnectionResetError):
             pass
-        assert answer(client) in (b"error 65 line too long\n", b""), "who sends on is reset, and may miss it"
+        assert answer(client) in (b"error 65 line too long\n",
+            b""), "who sends on is reset, and may miss it"
     assert one.ask(b"push\nx") == b"1\n"
     assert {line[2] for line in one.log(2)} & {"line-too-long", "error-65"}
     # this request does not open the spool, so launch tells the handler the date
@@ -542,7 +594,8 @@ def test_limits_of_size(door, mode):
     for option, end in ((b"-l", b"\n"), (b"-0", b"\0")):
         text = b"short" + end + b"0123456789a" + end
         assert one.ask(b"push " + option + b" many\n" + text).startswith(b"error 65 ")
-        assert one.ask(b"push -n %d " % len(text) + option + b" many\n" + text).startswith(b"error 65 ")
+        assert one.ask(b"push -n %d " % len(text) + option + b" many\n"
+            + text).startswith(b"error 65 ")
         assert one.ask(b"push " + option + b" many\nshort" + end + b"0123456789").count(b" ") == 1
     assert one.ask(b"pop -n 9 -l many\n") == b"short\n0123456789\n" * 2
     assert one.ask(b"pop\n") + one.ask(b"pop\n") == b"01234567890123456789"
@@ -560,10 +613,12 @@ def ncat_above(pid):
 
 
 def test_the_dot_is_the_end_whatever_becomes_of_the_connection(door, flatq, stub, tmp_path):
-    """ncat ends once the client half-closes, which a client of `push -e` may do at any time after its dot. Between the two looks of door_whole, at the
-    connection and at ncat, that was `the client was cut off`. Here ncat is killed there, so that the looks can only fail."""
+    """ncat ends once the client half-closes, which a client of `push -e` may do at any time after
+    its dot. Between the two looks of door_whole, at the connection and at ncat, that was `the
+    client was cut off`. Here ncat is killed there, so that the looks can only fail."""
     held, go_on = tmp_path / "held", tmp_path / "go"
-    stub("base64", f'"$REAL" "$@"; code=$?; echo $$ >"{held}.new"; mv "{held}.new" "{held}"; while [ ! -e "{go_on}" ]; do sleep 0.05; done; exit $code')
+    stub("base64",
+        f'"$REAL" "$@"; code=$?; echo $$ >"{held}.new"; mv "{held}.new" "{held}"; while [ ! -e "{go_on}" ]; do sleep 0.05; done; exit $code')
     one = door("-k")
     with one.connect() as client:
         client.sendall(b"push -e jobs\nhello\n.\n")
@@ -622,7 +677,8 @@ def test_tls(door, flatq, tmp_path):
 def test_socat(shell, flatq, free_port):
     need("socat")
     server = subprocess.Popen(
-        ["socat", f"TCP-LISTEN:{free_port},bind=127.0.0.1,reuseaddr,fork", f"EXEC:{flatq.shell} {LIB}/handler,nofork"],
+        ["socat", f"TCP-LISTEN:{free_port},bind=127.0.0.1,reuseaddr,fork",
+        f"EXEC:{flatq.shell} {LIB}/handler,nofork"],
         env=flatq.env, stderr=subprocess.PIPE, start_new_session=True)
     flatq.started.append(server)
     served(flatq, free_port)
@@ -633,8 +689,10 @@ def by_systemd(flatq, port, name):
     need("systemd-socket-activate")
     variables = [word for key, value in flatq.env.items() for word in ("-E", f"{key}={value}")]
     flatq.started.append(subprocess.Popen(
-        ["systemd-socket-activate", "--accept", "--inetd", "-l", f"127.0.0.1:{port}", *variables, flatq.shell, f"{LIB}/{name}"],
-        env=flatq.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True))
+        ["systemd-socket-activate", "--accept", "--inetd", "-l", f"127.0.0.1:{port}", *variables,
+        flatq.shell, f"{LIB}/{name}"],
+        env=flatq.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        start_new_session=True))
 
 
 def test_systemd(shell, flatq, free_port):
@@ -652,7 +710,8 @@ def test_inetd(shell, flatq, free_port):
                 except OSError:
                     return
                 with client:
-                    flatq.started.append(subprocess.Popen(flatq.command("handler"), env=flatq.env, stdin=client, stdout=client, stderr=client))
+                    flatq.started.append(subprocess.Popen(flatq.command("handler"), env=flatq.env,
+                        stdin=client, stdout=client, stderr=client))
         thread = threading.Thread(target=serve)
         thread.start()
         try:
@@ -663,16 +722,20 @@ def test_inetd(shell, flatq, free_port):
 
 
 CONVERSATIONS = {
-    "beanstalk": (b"put 0 0 60 5\r\nhello\r\nreserve\r\ndelete 1\r\nquit\r\n", b"INSERTED 1\r\nRESERVED 1 5\r\nhello\r\nDELETED\r\n"),
-    "small-stalk": (b"put 0 60\r\nhello\r\nreserve\r\ndelete 1\r\nquit\r\n", b"INSERTED 1\r\nRESERVED 1\r\nhello\r\nDELETED\r\n"),
-    "http": (b"GET /x HTTP/1.1\r\nHost: x\r\n\r\nGET /queue HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", b"HTTP/1.1 404 .*HTTP/1.1 204 .*"),
+    "beanstalk": (b"put 0 0 60 5\r\nhello\r\nreserve\r\ndelete 1\r\nquit\r\n",
+    b"INSERTED 1\r\nRESERVED 1 5\r\nhello\r\nDELETED\r\n"),
+    "small-stalk": (b"put 0 60\r\nhello\r\nreserve\r\ndelete 1\r\nquit\r\n",
+    b"INSERTED 1\r\nRESERVED 1\r\nhello\r\nDELETED\r\n"),
+    "http": (
+    b"GET /x HTTP/1.1\r\nHost: x\r\n\r\nGET /queue HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", b"HTTP/1.1 404 .*HTTP/1.1 204 .*"),
 }
 
 
 @pytest.mark.parametrize("name", CONVERSATIONS)
 @pytest.mark.parametrize("server", ["inetd", "systemd"])
 def test_the_other_doors_under(flatq, free_port, server, name):
-    """With inetd descriptor 2 is the client's socket, too. What a door writes there must not reach the client."""
+    """With inetd descriptor 2 is the client's socket, too. What a door writes there must not reach
+    the client."""
     request, expected = CONVERSATIONS[name]
     if server == "systemd":
         by_systemd(flatq, free_port, name)
@@ -682,7 +745,8 @@ def test_the_other_doors_under(flatq, free_port, server, name):
             client = socket.create_connection(("127.0.0.1", free_port), timeout=100)
             theirs, _ = listener.accept()
         with theirs:
-            flatq.started.append(subprocess.Popen(flatq.command(name), env=flatq.env, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True))
+            flatq.started.append(subprocess.Popen(flatq.command(name), env=flatq.env, stdin=theirs,
+                stdout=theirs, stderr=theirs, start_new_session=True))
     with client:
         client.sendall(request)
         said = answer(client)
@@ -698,7 +762,8 @@ def served(flatq, port):
 
     def handlers():
         """Not the server, whose command line has the handler's too."""
-        return [pid for pid in named(flatq.spool, "lib/handler") if not command_of(pid).startswith(("socat", "systemd"))]
+        return [pid for pid in named(flatq.spool, "lib/handler")
+            if not command_of(pid).startswith(("socat", "systemd"))]
 
     for number in range(3):
         wait_for(lambda: not handlers(), "the last handler's end")
@@ -707,17 +772,19 @@ def served(flatq, port):
         with clients.paused(wait_for(handlers, "its handler")):
             client.sendall(b"\n")
             client.close()
-        wait_for(lambda: (flatq.spool / "jobs/log").read_text().count(" undelivered ") == number + 1, "that it is back")
+        wait_for(lambda: (flatq.spool / "jobs/log").read_text().count(" undelivered ") == number
+            + 1, "that it is back")
     assert ask(port, b"pop jobs\n", half_close=False) == b"hello"
     assert ask(port, b"pop jobs\n") == b""
     assert ask(port, b"nothing\n").startswith(b"error 64 ")
 
 
 @pytest.mark.parametrize("verb, hidden", [
-    *((verb, ()) for verb in ("pop", "pop -l", "drain", "reserve")), ("pop -l", ("perl",)), ("pop", ("perl", "python3"))])
+    *((verb, ()) for verb in ("pop", "pop -l", "drain", "reserve")), ("pop -l", ("perl",)),
+    ("pop", ("perl", "python3"))])
 def test_a_client_that_takes_a_part(door, flatq, stub, verb, hidden):
-    """The client reads nothing, and its system has room for only a part of the answer. It resets the connection after having acknowledged that
-    part: the messages come back."""
+    """The client reads nothing, and its system has room for only a part of the answer. It resets
+    the connection after having acknowledged that part: the messages come back."""
     push(flatq, b"x" * 3000, "jobs")
     for name in hidden:
         stub(name, "exit 127")
@@ -737,20 +804,25 @@ def test_a_client_that_takes_a_part(door, flatq, stub, verb, hidden):
 def unsent(port):
     """Whether bytes of a connection to that port still wait for the client to read."""
     rows = [row.split() for row in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    return any(row[1].endswith(f":{port:04X}") and not row[4].startswith("00000000:") for row in rows)
+    return any(row[1].endswith(f":{port:04X}") and not row[4].startswith("00000000:")
+        for row in rows)
 
 
 # ---- cost
 
 
 def test_processes_of_a_connection(flatq, free_port, tmp_path):
-    """Besides the verb's own processes (base64, and mv for a pop) there are at most two: the ncat that serves the connection, and the handler; and a
-    perl for a pop, which asks whether the client has its answer. On a system with many connections, an awk finds the client's."""
+    """Besides the verb's own processes (base64, and mv for a pop) there are at most two: the ncat
+    that serves the connection, and the handler; and a perl for a pop, which asks whether the client
+    has its answer. On a system with many connections, an awk finds the client's."""
     need("strace", "ncat")
     trace = tmp_path / "trace"
-    command = ["strace", "-f", "-qq", "--seccomp-bpf", "-s", "200", "-e", "signal=none", "-e", "trace=execve,clone,clone3,fork,vfork",
-               "-o", str(trace), "--", *flatq.command("./launch", "-k", "-i", "0", "-p", str(free_port))]
-    server = subprocess.Popen(command, env=flatq.env, stderr=subprocess.DEVNULL, start_new_session=True)
+    command = ["strace", "-f", "-qq", "--seccomp-bpf", "-s", "200", "-e", "signal=none", "-e",
+        "trace=execve,clone,clone3,fork,vfork",
+               "-o", str(trace), "--", *flatq.command("./launch", "-k", "-i", "0", "-p",
+               str(free_port))]
+    server = subprocess.Popen(command, env=flatq.env, stderr=subprocess.DEVNULL,
+        start_new_session=True)
     flatq.started.append(server)
     wait_for(lambda: listening(free_port), "the door")
 
@@ -768,7 +840,8 @@ def test_processes_of_a_connection(flatq, free_port, tmp_path):
         return sum(below(pid) for pid in parents)
 
     def rows():
-        return sum(len(Path(table).read_text().splitlines()) for table in ("/proc/net/tcp", "/proc/net/tcp6"))
+        return sum(len(Path(table).read_text().splitlines())
+            for table in ("/proc/net/tcp", "/proc/net/tcp6"))
 
     try:
         assert ask(free_port, b"push\nx", True) == b"1\n"

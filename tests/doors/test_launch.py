@@ -107,8 +107,8 @@ def test_idle_clients(door, mode):
 
 @pytest.mark.parametrize("request_", [b"push", b"push jobs\n"], ids=["line", "body"])
 def test_a_client_that_sends_a_byte_now_and_then(door, request_):
-    """It is not idle, but slow: less than 10,000 bytes in ten times the limit. Bytes below the first
-    thousand once counted as ten thousand, and such a client kept its place for ever."""
+    """It is not idle, but slow: less than 10,000 bytes in ten times the limit. Bytes below the
+    first thousand once counted as ten thousand, and such a client kept its place for ever."""
     one = door("-k", "-i", "1")
     with one.connect() as client:
         client.sendall(request_)
@@ -169,8 +169,8 @@ def test_seconds_that_have_gathered_count_as_one(untold):
 
 
 def test_a_second_right_after_a_refusal(untold):
-    """The client that is refused has its answer, although the guard looks at its connection at once,
-    before its handler was able to say it."""
+    """The client that is refused has its answer, although the guard looks at its connection at
+    once, before its handler was able to say it."""
     one, guard = untold("-k", "-m", "1")
     with one.connect() as first:
         first.sendall(b"pop -w 60\n")
@@ -246,9 +246,11 @@ def test_many_idle_connections_cost_little_each_second(untold, flatq):
     clients = [one.connect() for _ in range(40)]
     wait_for(lambda: len(one.handlers()) == 40 and guard.has_read(), "all are known")
     log = flatq.home / "trace"
-    tracer = subprocess.Popen([need("strace"), "-qq", "-o", log, "-e", "trace=openat", "-p", str(guard.pid)])
+    tracer = subprocess.Popen([need("strace"), "-qq", "-o", log, "-e", "trace=openat", "-p",
+        str(guard.pid)])
     try:
-        wait_for(lambda: "TracerPid:\t0" not in Path(f"/proc/{guard.pid}/status").read_text(), "strace")
+        wait_for(lambda: "TracerPid:\t0" not in Path(f"/proc/{guard.pid}/status").read_text(),
+            "strace")
 
         def looked():
             before = log.read_text().count('/io"') if log.exists() else 0
@@ -258,7 +260,8 @@ def test_many_idle_connections_cost_little_each_second(untold, flatq):
             os.write(guard.pipe, b"\n")
             wait_for(guard.has_read, "the guard has looked")
             text = log.read_text()
-            return {int(pid) for pid in re.findall(r'"/proc/(\d+)/io"', text)}, text.count('/io"') - before
+            return {int(pid) for pid in re.findall(r'"/proc/(\d+)/io"',
+                text)}, text.count('/io"') - before
 
         handlers = set(one.handlers())
         seen, count = looked()
@@ -329,7 +332,8 @@ def test_a_killed_checkpoint_is_not_the_last(door, flatq, spool):
     with (spool / "default/lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # the checkpoint waits for it
         one = door("-k")
-        runner = wait_for(lambda: [pid for pid in children(one.process.pid) if pid in named(spool, "lib/wal")],
+        runner = wait_for(lambda: [pid for pid in children(one.process.pid)
+            if pid in named(spool, "lib/wal")],
                           "a checkpoint")[0]
         os.kill(runner, signal.SIGKILL)
         wait_for(lambda: runner not in children(one.process.pid), "the guard has noticed that")
@@ -391,7 +395,8 @@ def test_a_signal_at_any_step(shell, flatq, tmp_path, number):
     calls = calls_in(log)
     text = log.read_text()
     begun = text[:text.index("guard")].count("\n")  # the FIFO
-    points = [*share(f"launch, {number.name}", calls[:begun], 4), *share(f"start, {number.name}", calls[begun:begun + 60], 10)]
+    points = [*share(f"launch, {number.name}", calls[:begun], 4),
+        *share(f"start, {number.name}", calls[begun:begun + 60], 10)]
     for name, when in points:
         process = start("-e", f"inject={name}:signal={number.name[3:]}:when={when}")
         with contextlib.suppress(ProcessLookupError):
@@ -403,11 +408,14 @@ def test_a_signal_at_any_step(shell, flatq, tmp_path, number):
 
 
 def test_a_launch_without_output_answers(flatq, free_port):
-    """ncat's pipe to a handler once got the number of the closed output, and no client an answer."""
+    """ncat's pipe to a handler once got the number of the closed output, and no client an
+    answer."""
     push(flatq, b"x")
     process = subprocess.Popen(
-        ["sh", "-c", 'exec "$@" >/dev/null', "sh", *flatq.command("./launch", "-k", "-p", str(free_port))],
-        env=flatq.environment(None), cwd=flatq.home, start_new_session=True, stdin=subprocess.DEVNULL,
+        ["sh", "-c", 'exec "$@" >/dev/null', "sh", *flatq.command("./launch", "-k", "-p",
+        str(free_port))],
+        env=flatq.environment(None), cwd=flatq.home, start_new_session=True,
+        stdin=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL)
     flatq.started.append(process)
     assert ask(free_port, b"pop\n") == b"x"
@@ -420,14 +428,16 @@ FORKS = "clone,clone3,fork,vfork"
 @pytest.mark.parametrize("follow", [False, True], ids=["its own", "those of all"])
 @pytest.mark.parametrize("shell", ["dash", "busybox"], indirect=True)
 def test_a_launch_that_cannot_start_a_process_ends(flatq, tmp_path, follow):
-    """At each fork, its own, or the first of each process. (bash tries again, for half a minute.)"""
+    """At each fork, its own, or the first of each process. (bash tries again, for half a
+    minute.)"""
     flatq("create", check=0)
     (tmp_path / "temporary").mkdir()
     flatq.env["TMPDIR"] = str(tmp_path / "temporary")
     for number in itertools.count(1):
         port = free()
         process = subprocess.Popen(
-            [need("strace"), "-D", *["-f"] * follow, "-qq", "-o", tmp_path / "log", "-e", f"trace={FORKS}", "-e",
+            [need("strace"), "-D", *["-f"] * follow, "-qq", "-o", tmp_path / "log", "-e",
+            f"trace={FORKS}", "-e",
              f"inject={FORKS}:error=EAGAIN:when={number}", "--",
              *flatq.command("./launch", "line", "-k", "-p", str(port))],
             env=flatq.environment(None), cwd=flatq.home, start_new_session=True,
@@ -435,8 +445,8 @@ def test_a_launch_that_cannot_start_a_process_ends(flatq, tmp_path, follow):
         flatq.started.append(process)
         wait_for(lambda: process.poll() is not None or listening(port), "an end, or the door", 30)
         if process.poll() is None:
-            # It does without some, such as setpriv. Where it cannot start a sleep at its end, the shell
-            # has a code of its own
+            # It does without some, such as setpriv. Where it cannot start a sleep at its end, the
+            # shell has a code of its own
             process.terminate()
             assert process.wait(20) in (-signal.SIGTERM, 143, 2)
         else:
@@ -523,8 +533,10 @@ def test_launch_is_killed_as_its_ncat_starts(shell, flatq, stub):
     flatq("create", check=0)
     port = free()
     # -D: the process that was started is launch itself
-    words = [need("strace"), "-D", "-qq", "-o", "/dev/null", "-e", "trace=write", "-e", "inject=write:delay_enter=1s"]
-    process = subprocess.Popen([*words, *flatq.command("./launch", "line", "-k", "-p", str(port))], env=flatq.env,
+    words = [need("strace"), "-D", "-qq", "-o", "/dev/null", "-e", "trace=write", "-e",
+        "inject=write:delay_enter=1s"]
+    process = subprocess.Popen([*words, *flatq.command("./launch", "line", "-k", "-p", str(port))],
+        env=flatq.env,
                                cwd=flatq.home, start_new_session=True, stdin=subprocess.DEVNULL,
                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     flatq.started.append(process)
@@ -539,22 +551,24 @@ def test_launch_is_killed_as_its_ncat_starts(shell, flatq, stub):
 
 @pytest.fixture
 def guard(shell, flatq):
-    """guard(TEXT, SCRIPT): what the guard prints that reads these lines, and its exit code. SCRIPT comes
-    before; it may replace functions."""
+    """guard(TEXT, SCRIPT): what the guard prints that reads these lines, and its exit code. SCRIPT
+    comes before; it may replace functions."""
     def run(said, script=""):
         text = f"""lib=$1 FLATQ_VERB=launch; . "$lib/engine/common.sh"; shell_reset; need doors/guard engine/spool
             launch_door=line launch_most=9 launch_idle=30 launch_parent='' launch_keep='' launch_unix='' launch_port=1
             launch_address=here launch_group=''; guard_begin; guard_group=$$ guard_clock=$$
             exec 6<&0; stop() {{ exit 9; }}; {script}
             guard; echo "$guard_list$guard_count" """
-        return subprocess.run([flatq.shell, "-c", text, "-", LIB], input=said, env=flatq.environment(None),
+        return subprocess.run([flatq.shell, "-c", text, "-", LIB], input=said,
+            env=flatq.environment(None),
                               capture_output=True, timeout=100, text=True)
 
     return run
 
 
 def test_the_guard_hears_what_begins_behind_ncats_words(guard):
-    """bash writes a newline and what follows it in two pieces, so ncat's words may come in between."""
+    """bash writes a newline and what follows it in two pieces, so ncat's words may come in
+    between."""
     script = """guard_connects() { echo "$@"; }; guard_take() { echo "take $1"; return 1; }
         guard_second() { echo second; }"""
     for before in ("", "Ncat: ", "Ncat: Ncat: "):
@@ -569,8 +583,8 @@ def started_at(pid):
 
 @pytest.mark.parametrize("state", ["line", "verb", "idle", "414"])
 def test_the_guard_kills_no_stranger(guard, state):
-    """A handler was killed, and another process has its number now. The guard must neither take it for
-    the handler nor signal it."""
+    """A handler was killed, and another process has its number now. The guard must neither take it
+    for the handler nor signal it."""
     for which, ends in (("another", False), ("same", True)):
         process = subprocess.Popen(["sleep", "1000"])
         try:
@@ -588,7 +602,8 @@ def test_the_guard_kills_no_stranger(guard, state):
 
 
 def test_the_guard_refuses_no_stranger(guard):
-    """A handler has ended, and another process got its number before the guard read the line about it."""
+    """A handler has ended, and another process got its number before the guard read the line about
+    it."""
     for before in (False, True):
         process = subprocess.Popen(["sleep", "1000"])
         try:
@@ -597,7 +612,8 @@ def test_the_guard_refuses_no_stranger(guard):
             if before:
                 assert process.wait(60) == -signal.SIGUSR1
             else:
-                process.send_signal(signal.SIGVTALRM)  # of two signals, it dies of the one that came first
+                process.send_signal(
+                    signal.SIGVTALRM)  # of two signals, it dies of the one that came first
                 assert process.wait(60) == -signal.SIGVTALRM
         finally:
             process.kill()
@@ -613,8 +629,10 @@ def test_the_guard_ends_nothing_that_it_cannot_look_at(flatq, shell):
     try:
         for when in ("1", "2", "3", "1+"):
             done = subprocess.run(
-                [need("strace"), "-f", "-qq", "-o", "/dev/null", "-P", f"/proc/{process.pid}/stat", "-e", "trace=openat", "-e",
-                 f"inject=openat:error=EMFILE:when={when}", "--", flatq.shell, "-c", text, "sh", str(LIB)],
+                [need("strace"), "-f", "-qq", "-o", "/dev/null", "-P", f"/proc/{process.pid}/stat",
+                "-e", "trace=openat", "-e",
+                 f"inject=openat:error=EMFILE:when={when}", "--", flatq.shell, "-c", text, "sh",
+                 str(LIB)],
                 env=flatq.environment(None), capture_output=True, timeout=100)
             assert done.stdout == b"line  %d \n" % process.pid, (when, done)
             assert process.poll() is None
@@ -631,15 +649,18 @@ def test_a_port_in_use(shell, flatq, free_port, mode):
     need("ncat")
     # also if a connection of another test still waits for its end there
     with socket.create_server(("127.0.0.1", free_port)):
-        done = flatq("./launch", "-p", str(free_port), *([mode] if mode == "-k" else []), timeout=100)
+        done = flatq("./launch", "-p", str(free_port), *([mode] if mode == "-k" else []),
+            timeout=100)
     assert (done.status, done.out) == (75, b"")
     assert done.err == b"launch: bind to 127.0.0.1:%d: Address already in use.\n" % free_port
     all_gone(flatq.spool)
 
 
 @pytest.mark.parametrize("args, status", [
-    (["-p", "0"], 65), (["-p", "65536"], 65), (["-p", "08x"], 65), (["-l", "-x"], 65), (["-l", "a b"], 65), (["-m", "0"], 65),
-    (["-i", "-1"], 65), (["-z", "1e3"], 65), (["-x"], 64), (["-p"], 64), (["http2"], 64), (["-l", "300.0.0.1"], 69),
+    (["-p", "0"], 65), (["-p", "65536"], 65), (["-p", "08x"], 65), (["-l", "-x"], 65),
+    (["-l", "a b"], 65), (["-m", "0"], 65),
+    (["-i", "-1"], 65), (["-z", "1e3"], 65), (["-x"], 64), (["-p"], 64), (["http2"], 64),
+    (["-l", "300.0.0.1"], 69),
     (["-g", "root"], 64), (["-l", "unix:x", "-g", "a b"], 65), (["-l", "unix:x", "-g", "-R"], 65),
     (["--", "--no-such-option"], 69),
 ])
@@ -647,14 +668,16 @@ def test_options_refused(shell, flatq, args, status):
     need("ncat")
     done = flatq("./launch", *args, timeout=100)
     assert (done.status, done.out) == (status, b""), done
-    assert done.err.startswith(b"launch: ") and done.err.count(b"\n") <= (1 if status != 69 else 9), done
+    assert done.err.startswith(b"launch: ") and done.err.count(b"\n") <= (1 if status != 69
+        else 9), done
 
 
 @pytest.mark.parametrize("name, port, most", [
-    ("line", 1234, ""), ("beanstalk", 11300, "2147483646"), ("small-stalk", 6969, "2147483646"), ("http", 5000, "2147483646")])
+    ("line", 1234, ""), ("beanstalk", 11300, "2147483646"), ("small-stalk", 6969, "2147483646"),
+    ("http", 5000, "2147483646")])
 def test_defaults(flatq, stub, name, port, most):
-    """This ncat only prints where it should listen, and which size the door is to refuse: by default,
-    and with `-z 0`, for which there is no limit."""
+    """This ncat only prints where it should listen, and which size the door is to refuse: by
+    default, and with `-z 0`, for which there is no limit."""
     said = flatq.home / "said"
     stub("ncat", f'printf "%s\\n" "$*" "$FLATQ_MOST_BYTES" "$FLATQ_HANDLER" >{said}\nexit 2')
     for args, limit in (((), ""), (("-z", "0"), most), (("-z", "00"), most), (("-z", "10"), "10")):
@@ -675,7 +698,8 @@ def test_help(shell, flatq):
 def by_path(flatq, tmp_path):
     """by_path(WORD ...) starts a door at the socket by_path.at."""
     need("ncat")
-    start = lambda *words, **more: flatq.start("./launch", *words, "-l", f"unix:{start.at}", stdin=subprocess.DEVNULL, **more)
+    start = lambda *words, **more: flatq.start("./launch", *words, "-l", f"unix:{start.at}",
+        stdin=subprocess.DEVNULL, **more)
     start.at = tmp_path / "socket"
     yield start
     end_launches(flatq.spool, *flatq.started)
@@ -701,7 +725,8 @@ def sleeper(pid):
 
 
 def test_a_socket_in_the_file_system(flatq, spool, by_path):
-    """The kernel's tables do not list a Unix socket. So what the door wrote to it counts as received."""
+    """The kernel's tables do not list a Unix socket. So what the door wrote to it counts as
+    received."""
     by_path("-k")
     assert say(by_path.at, b"push jobs\nhello") == b"1\n"
     assert say(by_path.at, b"pop jobs\n") == b"hello" and say(by_path.at, b"pop jobs\n") == b""
@@ -709,7 +734,8 @@ def test_a_socket_in_the_file_system(flatq, spool, by_path):
         client.sendall(b"pop -w 60 jobs\n")
         client.shutdown(socket.SHUT_WR)
         handler = wait_for(lambda: named(spool, "lib/handler"), "the handler")[0]
-        # the waiter looks for its client every two seconds, between two sleepers, and must not give up
+        # the waiter looks for its client every two seconds, between two sleepers, and must not give
+        # up
         first = wait_for(lambda: sleeper(handler), "it sleeps")
         wait_for(lambda: sleeper(handler) not in (None, first), "it sleeps again")
         assert select.select([client], [], [], 0)[0] == []
@@ -725,11 +751,12 @@ def test_a_socket_in_the_file_system(flatq, spool, by_path):
 
 @pytest.mark.parametrize("mode", ["loop", "-k"])
 def test_a_socket_is_there_as_long_as_its_door(flatq, by_path, mode):
-    """Also for a second client where there is no -k. A door that was killed leaves it, and the next one
-    takes its place. A door that lives is left alone."""
+    """Also for a second client where there is no -k. A door that was killed leaves it, and the next
+    one takes its place. A door that lives is left alone."""
     words = ["-k"] if mode == "-k" else []
     one = by_path(*words)
-    assert say(by_path.at, b"push jobs\nhello") == b"1\n" and say(by_path.at, b"push jobs\nhello") == b"2\n"
+    assert say(by_path.at, b"push jobs\nhello") == b"1\n" and say(by_path.at,
+        b"push jobs\nhello") == b"2\n"
     wait_for(by_path.at.exists)
     with contextlib.suppress(FileNotFoundError):  # without -k it is made anew each time
         assert stat.S_IMODE(by_path.at.stat().st_mode) & 0o077 == 0
@@ -741,7 +768,8 @@ def test_a_socket_is_there_as_long_as_its_door(flatq, by_path, mode):
     assert say(by_path.at, b"pop jobs\n") == b"hello"
     wait_for(by_path.at.exists)
     other = by_path(*words, stderr=subprocess.PIPE)
-    assert other.wait(60) == 75 and other.stderr.read() == b"launch: %s is in use\n" % bytes(by_path.at)
+    assert other.wait(60) == 75 and other.stderr.read() == b"launch: %s is in use\n" % bytes(
+        by_path.at)
     assert say(by_path.at, b"pop jobs\n") == b"hello"
     one.terminate()
     assert one.wait(60) == -signal.SIGTERM and not by_path.at.exists()
@@ -766,7 +794,8 @@ def test_the_group_of_a_socket(flatq, by_path):
     wait_for(lambda: stat.S_IMODE(by_path.at.stat().st_mode) == 0o660, "the mode")
 
     def by(number):
-        words = ["setpriv", "--reuid", "12345", "--regid", str(number), "--clear-groups", "ncat", "-U", str(by_path.at)]
+        words = ["setpriv", "--reuid", "12345", "--regid", str(number), "--clear-groups", "ncat",
+            "-U", str(by_path.at)]
         return subprocess.run(words, input=b"push jobs\nhello", capture_output=True, timeout=60)
 
     assert by(65534).stdout.strip().isdigit()
@@ -777,7 +806,8 @@ def test_the_group_of_a_socket(flatq, by_path):
 def test_a_group_that_cannot_have_the_socket(flatq, by_path):
     one = by_path("-k", "-g", "no-such-group", stderr=subprocess.PIPE)
     assert one.wait(60) == 77
-    assert one.stderr.read() == b"launch: cannot give %s to the group no-such-group\n" % bytes(by_path.at)
+    assert one.stderr.read() == b"launch: cannot give %s to the group no-such-group\n" % bytes(
+        by_path.at)
     all_gone(flatq.spool)
     assert not by_path.at.exists()
 
@@ -823,7 +853,8 @@ def speak(address, request, until):
                          ids=lambda number: number.name)
 def test_several_doors(shell, several, flatq, tmp_path, number):
     line, http, path = free(), free(), tmp_path / "stalk"
-    process = several("-k", "line", "-p", str(line), "beanstalk", "-l", f"unix:{path}", "-z", "10", "http",
+    process = several("-k", "line", "-p", str(line), "beanstalk", "-l", f"unix:{path}", "-z", "10",
+        "http",
                       "-p", str(http), up=(line, http))
     wait_for(lambda: process.said().count(" door on ") == 3, "three doors")
     puts = b"use jobs\r\nput 0 0 60 5\r\nhello\r\nput 0 0 60 11\r\nhello world\r\n"
@@ -833,7 +864,8 @@ def test_several_doors(shell, several, flatq, tmp_path, number):
     assert speak(("127.0.0.1", line), b"stat jobs\npeek", b"\n").startswith(b"queue jobs\n")
     # launch passes on the signal to drain
     process.send_signal(signal.SIGUSR1)
-    wait_for(lambda: b"DRAINING" in speak(str(path), b"put 0 0 60 1\r\nx\r\n", b"\r\n"), "it drains")
+    wait_for(lambda: b"DRAINING" in speak(str(path), b"put 0 0 60 1\r\nx\r\n", b"\r\n"),
+        "it drains")
     process.send_signal(number)
     assert process.wait(60) in (-number, 128 + number)
     all_gone(flatq.spool)
@@ -856,7 +888,8 @@ def test_one_of_several_doors_ends(shell, several, flatq, how):
             os.kill(next(pid for pid, command in carriers(flatq.spool).items()
                          if command.startswith("ncat ") and str(http) in command), signal.SIGKILL)
         elif how == "a door killed":
-            os.kill(next(pid for pid in children(process.pid) if b"--parent" in words_of(pid)), signal.SIGKILL)
+            os.kill(next(pid for pid in children(process.pid) if b"--parent" in words_of(pid)),
+                signal.SIGKILL)
         else:
             process.kill()
         process.wait(60)
@@ -871,8 +904,10 @@ def test_as_process_1(flatq, free_port):
         pytest.skip("only root may make a PID namespace")
     need("unshare")
     process = subprocess.Popen(
-        ["unshare", "--fork", "--pid", "--mount-proc", *flatq.command("./launch", "http", "-p", str(free_port))],
-        env=flatq.env, cwd=flatq.home, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        ["unshare", "--fork", "--pid", "--mount-proc",
+        *flatq.command("./launch", "http", "-p", str(free_port))],
+        env=flatq.env, cwd=flatq.home, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         start_new_session=True)
     flatq.started.append(process)
     wait_for(lambda: listening(free_port), "the door")

@@ -1,5 +1,6 @@
-"""Rules of the worker and the doors. Each test causes one fault: a process of a pipe fails or is killed, a step fails, input would cost much, a
-client is gone. A stub in PATH, strace or SIGSTOP causes the fault, at exactly the moment that matters."""
+"""Rules of the worker and the doors. Each test causes one fault: a process of a pipe fails or is
+killed, a step fails, input would cost much, a client is gone. A stub in PATH, strace or SIGSTOP
+causes the fault, at exactly the moment that matters."""
 
 import contextlib
 import os
@@ -60,13 +61,14 @@ def test_a_message_that_is_decoded_in_part_is_decoded_again(shell, flatq, stub, 
 
 
 def test_a_grandchild_that_keeps_the_input_open(shell, flatq, tmp_path):
-    """The command starts a process in another session, where nobody kills it. The message is done when the command says so: the worker must not run
-    it again and again."""
+    """The command starts a process in another session, where nobody kills it. The message is done
+    when the command says so: the worker must not run it again and again."""
     push(flatq, b"x" * 300000)
     last = push(flatq, b"y")
     keeper = 'if [ "$FLATQ_ID" = 1 ]; then exec 3<&0; { exec setsid sleep 1000 <&3 3<&- >/dev/null 2>&1; } & printf %s "$!" >"$1"; else cat; fi'
     try:
-        done = flatq("work", "-w", "0", "-d", "0", "--", "sh", "-c", keeper, "sh", tmp_path / "pid", check=0, timeout=30)
+        done = flatq("work", "-w", "0", "-d", "0", "--", "sh", "-c", keeper, "sh", tmp_path / "pid",
+            check=0, timeout=30)
         assert (done.out, done.err, rows(flatq)) == (b"y", b"", []), last
     finally:
         os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
@@ -76,23 +78,28 @@ def test_a_grandchild_that_keeps_the_input_open(shell, flatq, tmp_path):
 
 
 def looked(flatq, parts, script, *args, faults=(), when="1+"):
-    """Run a script under the shell of the test, with these parts of lib/. Opening a file of `faults` fails; `when` says at which time, as strace has it."""
+    """Run a script under the shell of the test, with these parts of lib/. Opening a file of
+    `faults` fails; `when` says at which time, as strace has it."""
     head = f'set -u; . "$lib/engine/common.sh"; shell_reset; need engine/spool {parts}; '
     words = [flatq.shell, "-c", head + script, "sh", *map(str, args)]
     if faults:
         paths = [word for path in faults for word in ("-P", str(path))]
-        words = [need("strace"), "-f", "-qq", "-o", "/dev/null", *paths, "-e", "trace=openat", "-e", f"inject=openat:error=EMFILE:when={when}", "--", *words]
-    return subprocess.run(words, env=flatq.environment({"lib": str(LIB), "FLATQ_VERB": "test"}), stdin=subprocess.DEVNULL, capture_output=True, timeout=100)
+        words = [need("strace"), "-f", "-qq", "-o", "/dev/null", *paths, "-e", "trace=openat", "-e",
+            f"inject=openat:error=EMFILE:when={when}", "--", *words]
+    return subprocess.run(words, env=flatq.environment({"lib": str(LIB), "FLATQ_VERB": "test"}),
+        stdin=subprocess.DEVNULL, capture_output=True, timeout=100)
 
 
 @pytest.mark.parametrize("fault", ["file", "stat", "cmdline"])
 def test_a_worker_that_cannot_be_looked_at_has_its_pid_file(shell, flatq, tmp_path, fault):
     file = tmp_path / "pid"
     script = 'work_pid_file=$1; pid_file_take; printf "%s" "$?"'
-    worker = flatq.start("work", "--pid-file", file, "-w", "1000", "--", "true", stdin=subprocess.DEVNULL)
+    worker = flatq.start("work", "--pid-file", file, "-w", "1000", "--", "true",
+        stdin=subprocess.DEVNULL)
     wait_for(file.exists, "the pid file")
     path = file if fault == "file" else f"/proc/{worker.pid}/{fault}"
-    assert looked(flatq, "worker/daemon", f"spool_open; {script}", file, faults=[path]).stdout == (b"75" if fault == "stat" else b"74")
+    assert looked(flatq, "worker/daemon", f"spool_open; {script}", file,
+        faults=[path]).stdout == (b"75" if fault == "stat" else b"74")
     assert file.read_text() == f"{worker.pid}\n"
     flatq.end(worker)
     assert looked(flatq, "worker/daemon", f"spool_open; {script}", file).stdout == b"0"
@@ -105,7 +112,8 @@ LISTING, LOOKING = "openat", "newfstatat,stat,faccessat2,access"
 
 
 def test_a_handler_that_is_killed_while_its_client_waits_ends_the_connection(shell, flatq, stalk):
-    """No child of the handler holds the connection, and without launch there is no guard to end one."""
+    """No child of the handler holds the connection, and without launch there is no guard to end
+    one."""
     client, process = stalk()
     client.send(b"reserve\r\n")
     wait_for(lambda: "sleep" in map(command_of, children(process.pid)), "it waits")
@@ -160,7 +168,8 @@ def test_a_tube_that_is_dropped_while_a_client_reserves(shell, flatq, stalk, stu
 @pytest.mark.parametrize("command", [b"stats-tube t", b"pause-tube t 0", b"list-tubes", b"stats"])
 def test_statistics_that_are_not_whole_are_no_answer(flatq, stalk, stub, command):
     """The awk that adds up the connections is killed."""
-    once = stub("awk", '[ -e "$ONCE" ] || exec "$REAL" "$@"; rm "$ONCE"; kill -9 "$$"').with_suffix(".once")
+    once = stub("awk", '[ -e "$ONCE" ] || exec "$REAL" "$@"; rm "$ONCE"; kill -9 "$$"').with_suffix(
+        ".once")
     client, _ = stalk()
     client.ask(b"use t")
     client.put(b"x")
@@ -187,7 +196,8 @@ def test_a_line_that_comes_while_its_client_waits_is_read(shell, flatq, stalk):
 
 
 def test_a_body_that_was_cut_in_the_pipe(shell, flatq, stalk, stub):
-    """dd is killed after its first block. The rest of the body reads like the end of one. A body under a megabyte is one block."""
+    """dd is killed after its first block. The rest of the body reads like the end of one. A body
+    under a megabyte is one block."""
     stub("dd", 'case $* in *count_bytes*) "$REAL" bs=65536 count=1 iflag=fullblock 2>/dev/null; kill -9 "$$" ;; esac; exec "$REAL" "$@"')
     client, _ = stalk({"FLATQ_MOST_BYTES": "2000000"})
     body = b"x" * 65536 + b"\r\n" * 500_000
@@ -216,18 +226,22 @@ def test_a_refused_body_that_was_not_read_is_no_command(flatq, stub, refused, dd
         (flatq.spool / ".doors/0/draining").touch()
     stub("dd", dd)
     size = 70000 if refused == "too big" else 1000
-    done = flatq("beanstalk", input=b"put 0 0 60 %d\r\n" % size + b"\r\ndelete 1\r\n".ljust(size, b"y") + b"\r\nquit\r\n")
-    assert done.status == 74 and done.out in (b"", b"OUT_OF_MEMORY\r\n") and done.err.count(b": input failed\n") == 1, done
+    done = flatq("beanstalk", input=b"put 0 0 60 %d\r\n" % size + b"\r\ndelete 1\r\n".ljust(size,
+        b"y") + b"\r\nquit\r\n")
+    assert done.status == 74 and done.out in (b"", b"OUT_OF_MEMORY\r\n") and done.err.count(
+        b": input failed\n") == 1, done
     assert rows(flatq, "other") == [(1, "ready", 0)]
 
 
-@pytest.mark.parametrize("command, said", [(b"touch 1", b"TOUCHED"), (b"release 1 0 0", b"RELEASED"), (b"bury 1 0", b"BURIED"), (b"delete 1", b"DELETED")])
+@pytest.mark.parametrize("command, said", [(b"touch 1", b"TOUCHED"),
+    (b"release 1 0 0", b"RELEASED"), (b"bury 1 0", b"BURIED"), (b"delete 1", b"DELETED")])
 def test_a_job_with_which_nothing_could_be_done_is_held_still(flatq, stalk, stub, command, said):
     fails = stub("mv", '[ ! -e "$ONCE" ] || exit 1; exec "$REAL" "$@"').with_suffix(".once")
     client, _ = stalk()
     client.put(b"x")
     assert client.ask(b"reserve").startswith(b"RESERVED 1 ")
-    # a touch within the same hundredth of a second would have nothing to rename; the second number is the idle time
+    # a touch within the same hundredth of a second would have nothing to rename; the second number
+    # is the idle time
     reserved = Path("/proc/uptime").read_text().split()[0]
     wait_for(lambda: Path("/proc/uptime").read_text().split()[0] != reserved)
     fails.touch()
@@ -247,30 +261,39 @@ def seconds_of(flatq, *args, **more):
     return after.children_user + after.children_system - before.children_user - before.children_system, done
 
 
-# ---- beanstalk and small-stalk: endless lines, tubes without jobs, counters of connections that have ended
+# ---- beanstalk and small-stalk: endless lines, tubes without jobs, counters of connections that
+# have ended
 
 
 @pytest.mark.parametrize("door, begin, middle, end, said", [
-    ("beanstalk", b"", b"a" * 200_000 + b"\n" * 500, b"\r\n", b"BAD_FORMAT\r\n"), ("beanstalk", b"", b"\n" * 30_000, b"\r\n", b"BAD_FORMAT\r\n"),
+    ("beanstalk", b"", b"a" * 200_000 + b"\n" * 500, b"\r\n", b"BAD_FORMAT\r\n"),
+    ("beanstalk", b"", b"\n" * 30_000, b"\r\n", b"BAD_FORMAT\r\n"),
     ("small-stalk", b"put 1 60\r\n", b"\n" * 30_000, b"\r\n", b"BAD_FORMAT\r\n"),
     ("small-stalk", b"put 1 60\r\n", b" " * 65_000, b"\r\n", b"BAD_FORMAT\r\n"),
-    ("small-stalk", b"put 1 60\r\n" + b" " * 60, b"x" * 65_000, b"\t" * 60 + b"\r\n", b"INSERTED 2\r\n"),
+    ("small-stalk", b"put 1 60\r\n" + b" " * 60, b"x" * 65_000, b"\t" * 60 + b"\r\n",
+    b"INSERTED 2\r\n"),
 ], ids=["no newline", "newlines", "a job of newlines", "a job of blanks", "a job"])
 def test_a_line_costs_as_much_as_it_is_long(shell, flatq, door, begin, middle, end, said):
-    """Four times the line must not cost sixteen times as much. A quarter is sent first; where it is a job, it gets number 1."""
+    """Four times the line must not cost sixteen times as much. A quarter is sent first; where it is
+    a job, it gets number 1."""
     quarter, _ = seconds_of(flatq, door, input=begin + middle[::4] + end)
     took, done = seconds_of(flatq, door, input=begin + middle + end)
-    assert done.out == said and took < 6 * quarter + 0.2, (took, quarter, done.out[:100], done.err[-300:])
+    assert done.out == said and took < 6 * quarter + 0.2, (took, quarter, done.out[:100],
+        done.err[-300:])
 
 
 @pytest.mark.parametrize("what", ["ignore", "job_take", "jobs_add"])
 def test_a_list_costs_as_much_as_it_is_long(shell, flatq, what):
-    """The last word of a list of hundreds, and the word in its middle. The time once grew with the square of the list's length."""
+    """The last word of a list of hundreds, and the word in its middle. The time once grew with the
+    square of the list's length."""
     lists = {"ignore": "watched", "job_take": "jobs", "jobs_add": "jobs"}
-    words = [{"watched": "%05d" % number + "x" * 190, "jobs": "%d,q,%s" % (number, "n" * 80)}[lists[what]] for number in range(1000, 1600)]
+    words = [{"watched": "%05d" % number + "x" * 190,
+        "jobs": "%d,q,%s" % (number, "n" * 80)}[lists[what]] for number in range(1000, 1600)]
     script = """lib=$1 FLATQ_VERB=beanstalk; . "$lib/engine/common.sh"; shell_reset; need engine/spool doors/beanstalk/tally doors/beanstalk/tube
-        queue_open() { return 69; }; watch_count() { :; }; tally() { :; }; queue=q; """ + (LIB / "beanstalk").read_text().partition("do_ignore() {")[1]
-    script += (LIB / "beanstalk").read_text().partition("do_ignore() {")[2].partition("\n}\n")[0] + "\n}\n"
+        queue_open() { return 69; }; watch_count() { :; }; tally() { :; }; queue=q; """ + (
+        LIB / "beanstalk").read_text().partition("do_ignore() {")[1]
+    script += (LIB / "beanstalk").read_text().partition("do_ignore() {")[2].partition("\n}\n")[
+        0] + "\n}\n"
     script += "read -r list; %s=\" $list \"\n" % lists[what]
     keys = {"ignore": lambda word: word, "job_take": lambda word: word.partition(",")[0]}
     for number in (-1, 300, 0):
@@ -281,28 +304,35 @@ def test_a_list_costs_as_much_as_it_is_long(shell, flatq, what):
             script += "%s%s '%s'\n" % ("do_" * (what == "ignore"), what, keys[what](word))
     script += "printf '%s\\n' \"$" + lists[what] + "\"\n"
     before = os.times()
-    done = subprocess.run([flatq.shell, "-c", script, "-", LIB], input=" ".join(words) + "\n", capture_output=True, text=True, timeout=100)
+    done = subprocess.run([flatq.shell, "-c", script, "-", LIB], input=" ".join(words) + "\n",
+        capture_output=True, text=True, timeout=100)
     after = os.times()
     left = words[1:300] + words[301:-1]
     if what == "jobs_add":
         left += [words[number].partition("n" * 80)[0] + "new" for number in (-1, 300, 0)]
-    took, same = after.children_user - before.children_user, done.stdout == " " + " ".join(left) + " \n"
+    took, same = after.children_user - before.children_user, done.stdout == " " + " ".join(
+        left) + " \n"
     assert same and took < 0.9, (took, done.stdout[-300:], done.stderr)
 
 
 def test_a_line_that_is_too_large_does_not_fill_the_memory(shell, flatq):
-    """One line of 100 MB comes to a push -l that may take 1000 bytes, in 80 MB of memory. The push refuses it, and says that it is too large."""
+    """One line of 100 MB comes to a push -l that may take 1000 bytes, in 80 MB of memory. The push
+    refuses it, and says that it is too large."""
     push(flatq, b"first")
     script = 'ulimit -v 80000; exec "$@"'
-    done = subprocess.run(["sh", "-c", script, "sh", *flatq.command("push", "-l", "jobs")], input=b"x" * 100_000_000,
-                          env=flatq.environment({"FLATQ_MOST_BYTES": "1000"}), capture_output=True, timeout=100)
-    assert (done.returncode, done.stdout) == (65, b"") and b"over the limit of 1000" in done.stderr, done.stderr
+    done = subprocess.run(["sh", "-c", script, "sh", *flatq.command("push", "-l", "jobs")],
+        input=b"x" * 100_000_000,
+                          env=flatq.environment({"FLATQ_MOST_BYTES": "1000"}), capture_output=True,
+                          timeout=100)
+    assert (done.returncode, done.stdout) == (65,
+        b"") and b"over the limit of 1000" in done.stderr, done.stderr
 
 
 def many_more(flatq, place, slip):
     """12,000 more slips like this one in delayed/ or buried/, which come after it."""
     for number in range(10):
-        window = flatq.spool / "default" / place / "9999999" / (f"99999990000{number}" if place == "delayed" else f"99999990{number}")
+        window = flatq.spool / "default" / place / "9999999" / (f"99999990000{number}"
+            if place == "delayed" else f"99999990{number}")
         window.mkdir(parents=True)
         for other in range(1200):
             name = slip.name.replace(".000000000001.", f".{1_000_000 + number * 1200 + other:012}.")
@@ -311,24 +341,31 @@ def many_more(flatq, place, slip):
 
 @pytest.mark.parametrize("place", ["delayed", "buried"])
 def test_the_first_of_many_that_are_set_aside(flatq, place):
-    """The first of 12,000 messages is found and kicked in 4 MB of memory, which have no room for the names of all."""
+    """The first of 12,000 messages is found and kicked in 4 MB of memory, which have no room for
+    the names of all."""
     begin = b"put 0 100 60 1\r\nx\r\n" if place == "delayed" else b"put 0 0 60 1\r\nx\r\nreserve\r\nbury 1 0\r\n"
     assert flatq("beanstalk", input=begin).out.startswith(b"INSERTED 1\r\n")
     slip, = (flatq.spool / "default" / place).glob("*/*/*")
     many_more(flatq, place, slip)
-    talk = [(b"peek-" + place.encode(), b"FOUND 1 1\r\nx\r\n"), (b"kick 1", b"KICKED 1\r\n"), (b"reserve", b"RESERVED 1 1\r\nx\r\n"),
-            (b"bury 1 0", b"BURIED\r\n"), (b"put 0 0 60 1\r\ny", b"INSERTED 2\r\n"), (b"list-tube-used", b"USING default\r\n")]
-    done = subprocess.run(["sh", "-c", 'ulimit -d 4000; exec "$@"', "sh", *flatq.command("beanstalk")],
+    talk = [(b"peek-" + place.encode(), b"FOUND 1 1\r\nx\r\n"), (b"kick 1", b"KICKED 1\r\n"),
+        (b"reserve", b"RESERVED 1 1\r\nx\r\n"),
+            (b"bury 1 0", b"BURIED\r\n"), (b"put 0 0 60 1\r\ny", b"INSERTED 2\r\n"),
+            (b"list-tube-used", b"USING default\r\n")]
+    done = subprocess.run(["sh", "-c", 'ulimit -d 4000; exec "$@"', "sh",
+        *flatq.command("beanstalk")],
                           input=b"".join(said + b"\r\n" for said, _ in talk),
                           env=flatq.environment({}), capture_output=True, timeout=100)
     count = {"delayed": 12000, "buried": 12001}[place]
     assert done.stdout == b"".join(answer for _, answer in talk), done
-    assert f"current-jobs-{place}: {count}\n".encode() in flatq("beanstalk", input=b"stats-tube default\r\n").out
-    assert not list((flatq.spool / "default/wal/..").resolve().glob(f"{place}/{slip.parts[-3]}/{slip.parts[-2]}/{slip.name}"))
+    assert f"current-jobs-{place}: {count}\n".encode() in flatq("beanstalk",
+        input=b"stats-tube default\r\n").out
+    assert not list((flatq.spool / "default/wal/..").resolve().glob(
+        f"{place}/{slip.parts[-3]}/{slip.parts[-2]}/{slip.name}"))
 
 
 def test_a_tube_is_made_by_its_first_job(shell, flatq, stalk):
-    """However many tubes are watched. A client that waits for a tube without a queue gets its first job at once."""
+    """However many tubes are watched. A client that waits for a tube without a queue gets its first
+    job at once."""
     client, _ = stalk()
     for number in range(100):
         client.send(b"watch tube-%d\r\n" % number)
@@ -356,14 +393,20 @@ def test_launch_leaves_connections_of_inetd_alone(flatq, launched):
 
 
 @pytest.mark.new
-@pytest.mark.parametrize("door, asked", [("http", request("POST", "/queue?group-id=g", b"m")), ("beanstalk", b"put 1 0 9 1\r\nm\r\n")], ids=["http", "beanstalk"])
-def test_a_door_that_ends_before_its_first_request_says_nothing_of_another_door(flatq, tmp_path, door, asked):
-    """No process can be started from some point on. dash then ends at once, and the door's first trap is that of the line door."""
+@pytest.mark.parametrize("door, asked", [("http", request("POST", "/queue?group-id=g", b"m")),
+    ("beanstalk", b"put 1 0 9 1\r\nm\r\n")], ids=["http", "beanstalk"])
+def test_a_door_that_ends_before_its_first_request_says_nothing_of_another_door(flatq, tmp_path,
+        door, asked):
+    """No process can be started from some point on. dash then ends at once, and the door's first
+    trap is that of the line door."""
     log, seen = tmp_path / "log", 0
     for number in range(1, 30):
         shutil.rmtree(flatq.spool, ignore_errors=True)
-        done = subprocess.run([need("strace"), "-qq", "-o", log, "-e", f"inject=clone,clone3,fork,vfork:error=EAGAIN:when={number}+", "--", *flatq.command(door)],
-                              input=asked, env=flatq.environment(None), capture_output=True, timeout=60)
+        done = subprocess.run([need("strace"), "-qq", "-o", log, "-e",
+            f"inject=clone,clone3,fork,vfork:error=EAGAIN:when={number}+", "--",
+            *flatq.command(door)],
+                              input=asked, env=flatq.environment(None), capture_output=True,
+                              timeout=60)
         assert b"error 74" not in done.stdout, (number, done)
         seen += done.stdout == b""
     assert seen
@@ -373,20 +416,24 @@ def test_timed_out_is_proved(flatq):
     """A queue that cannot be listed is not empty; nor is one whose lock is not seen once."""
     flatq("push", "q", input=b"job", check=0)
     asked = b"watch q\r\nignore default\r\nreserve-with-timeout 0\r\n"
-    for call, path, when in ((LISTING, "q/wal", "1+"), (LOOKING, "q/lock", "1"), (LOOKING, "q/lock", "1+")):
+    for call, path, when in ((LISTING, "q/wal", "1+"), (LOOKING, "q/lock", "1"),
+            (LOOKING, "q/lock", "1+")):
         done = faulty(flatq, call, flatq.spool / path, "beanstalk", when=when, input=asked)
         assert b"TIMED_OUT" not in done.stdout, (path, done)
     assert flatq("beanstalk", input=asked).out.endswith(b"RESERVED 1 3\r\njob\r\n")
 
 
-@pytest.mark.parametrize("door, asked, found", [("beanstalk", b"peek 1\r\n", b"FOUND 1 4"), ("beanstalk", b"peek-ready\r\n", b"FOUND 1 4"),
+@pytest.mark.parametrize("door, asked, found", [("beanstalk", b"peek 1\r\n", b"FOUND 1 4"),
+    ("beanstalk", b"peek-ready\r\n", b"FOUND 1 4"),
                                                ("small-stalk", b"peek-ready\r\n", b"FOUND 1")])
 @pytest.mark.parametrize("then", ["delete", "fold"])
 def test_a_peek_beside_a_delete_or_a_fold(flatq, door, asked, found, then):
-    """The job was found. Then it is gone, or in a flat file, before its body was read. Half an answer would end the connection, which may hold jobs."""
+    """The job was found. Then it is gone, or in a flat file, before its body was read. Half an
+    answer would end the connection, which may hold jobs."""
     flatq("push", input=b"many", check=0)
     flatq.env["FLATQ_FOLD"] = "1"
-    process, _, stopped = standing(flatq, "openat", 1, door, at=[flatq.spool / "default/body/000000000001"], error="ENOENT", data=asked)
+    process, _, stopped = standing(flatq, "openat", 1, door,
+        at=[flatq.spool / "default/body/000000000001"], error="ENOENT", data=asked)
     if then == "delete":
         flatq("delete", "default:1", check=0)
     flatq("wal", check=0)
@@ -398,14 +445,16 @@ def test_a_peek_beside_a_delete_or_a_fold(flatq, door, asked, found, then):
 def test_a_pause_that_cannot_be_read_is_not_over(flatq):
     flatq("push", "q", input=b"job", check=0)
     assert flatq("beanstalk", input=b"pause-tube q 1000\r\n").out == b"PAUSED\r\n"
-    done = faulty(flatq, "openat", flatq.spool / "q/paused", "beanstalk", error="ENOMEM", input=b"watch q\r\nreserve-with-timeout 0\r\n")
+    done = faulty(flatq, "openat", flatq.spool / "q/paused", "beanstalk", error="ENOMEM",
+        input=b"watch q\r\nreserve-with-timeout 0\r\n")
     assert done.stdout == b"WATCHING 2\r\nTIMED_OUT\r\n", done
 
 
 def test_a_pid_file_that_was_not_finished_is_written_anew(flatq, tmp_path):
     """A worker was killed as it wrote its pid file."""
     (tmp_path / "pid.new").write_text("1")
-    flatq("work", "--pid-file", str(tmp_path / "pid"), "-q", "q", "-w", "0", "--until-empty", "--", "true", check=0)
+    flatq("work", "--pid-file", str(tmp_path / "pid"), "-q", "q", "-w", "0", "--until-empty", "--",
+        "true", check=0)
     assert list(tmp_path.glob("pid*")) == []
 
 

@@ -38,7 +38,8 @@ def there_and_back(far):
     assert far("push", "jobs", input=ANY, check=0).out == b"1\n"
     assert far("push", "-p", "3", "-k", "key", "jobs", input=b"", check=0).out == b"2\n"
     assert far("push", "-k", "key", "jobs", input=b"", check=0).out == b"2 dup\n"
-    assert far("list", check=0).out == b"jobs\n" and b"ready 2\n" in far("stat", "jobs", check=0).out
+    assert far("list", check=0).out == b"jobs\n" and b"ready 2\n" in far("stat", "jobs",
+        check=0).out
     assert far("pop", "jobs", check=0).out == b""
     assert far("peek", "jobs", check=0).out == ANY
     head, body = far("reserve", "-t", "60", "jobs", check=0).out.split(b"\n", 1)
@@ -49,7 +50,8 @@ def there_and_back(far):
     assert far("pop", "jobs", check=0).out == ANY
     assert far("delete", receipt).status == 66
     refused(far("pop", "jobs"), 66, "pop")
-    first, last = far("push", "-l", "jobs", input=b"".join(b"%d\n" % n for n in range(3000)), check=0).out.split()
+    first, last = far("push", "-l", "jobs", input=b"".join(b"%d\n" % n for n in range(3000)),
+        check=0).out.split()
     assert int(last) - int(first) == 2999
     assert far("pop", "-l", "-n", "3", "jobs", check=0).out == b"0\n1\n2\n"
     assert far("drain", "jobs", check=0).out == b"".join(b"%d\n" % n for n in range(3, 3000))
@@ -69,14 +71,17 @@ def test_as_many_as_it_takes(far, flatq):
 
 @pytest.mark.shells
 def test_the_queue_of_the_environment(far, flatq):
-    """FLATQ_QUEUE is that of the caller, not that of the door, and only of verbs that take one queue."""
+    """FLATQ_QUEUE is that of the caller, not that of the door, and only of verbs that take one
+    queue."""
     flatq.env["FLATQ_QUEUE"] = "mine"
-    for verb, *options in (["create", "-b", "9"], ["push", "-p", "3"], ["push"], ["push", "-l"], ["peek"], ["reserve", "-t", "0"], ["pop", "-w", "9"], ["kick"], ["drain"],
+    for verb, *options in (["create", "-b", "9"], ["push", "-p", "3"], ["push"], ["push", "-l"],
+            ["peek"], ["reserve", "-t", "0"], ["pop", "-w", "9"], ["kick"], ["drain"],
                            ["close"]):
         far(verb, *options, input=b"x\n", check=0)
     assert far("push", input=b"x").status == far("pop").status == 69
     far("push", "other", input=b"x", check=0)
-    assert far("list", check=0).out == b"mine\nother\n" and far("stat", check=0).out.count(b"queue ") == 2
+    assert far("list", check=0).out == b"mine\nother\n" and far("stat",
+        check=0).out.count(b"queue ") == 2
     assert flatq("flatq", "-H", "localhost:1", "pop", "-h").out.startswith(b"pop ")
 
 
@@ -87,7 +92,8 @@ def test_tables_on_a_terminal(far, flatq):
         return shown_on_terminal(flatq, "flatq", "-H", f"127.0.0.1:{far.port}", *words)
 
     assert shown("list") == ("QUEUE\njobs\n", 0) and shown("list", "--plain") == ("jobs\n", 0)
-    assert shown("list", "jobs")[0].startswith("ID  STATE  PRIORITY") and shown("stat", "jobs")[0].startswith("QUEUE  READY  DELAYED")
+    assert shown("list", "jobs")[0].startswith("ID  STATE  PRIORITY") and shown("stat",
+        "jobs")[0].startswith("QUEUE  READY  DELAYED")
     assert shown("stat", "-h")[0].startswith("stat [--plain]") and shown("peek", "jobs") == ("x", 0)
     assert shown("stat", "nothing") == ("", 66)
 
@@ -107,13 +113,15 @@ CLIENTS = ["ncat", "nc", "socat"]
 def test_nobody_there(flatq, free_port, client):
     """68, unlike 69: nothing was asked, whichever program was to ask it."""
     need(client)
-    flatq.env["PATH"] = without(flatq.home / "bin", *CLIENTS[:CLIENTS.index(client)], path=flatq.env["PATH"])
+    flatq.env["PATH"] = without(flatq.home / "bin", *CLIENTS[:CLIENTS.index(client)],
+        path=flatq.env["PATH"])
     for host in (f"127.0.0.1:{free_port}", "no-such-host.invalid"):
         away = refused(flatq("flatq", "-H", host, "push", "jobs", input=b"x"), 68)
         assert b"stored" not in away.err, away
 
 
-@pytest.mark.parametrize("host, asked", [("[::1]", "::1 1234"), ("[::1]:5", "::1 5"), ("here", "here 1234"), ("here:5", "here 5")])
+@pytest.mark.parametrize("host, asked", [("[::1]", "::1 1234"), ("[::1]:5", "::1 5"),
+    ("here", "here 1234"), ("here:5", "here 5")])
 def test_a_host_may_have_colons(flatq, stub, host, asked):
     stub("ncat", 'printf %s "$*" >"$HOME/asked"')
     refused(flatq("flatq", "-H", host, "list"), 69)
@@ -123,13 +131,17 @@ def test_a_host_may_have_colons(flatq, stub, host, asked):
 @pytest.mark.parametrize("where", ["delete", "answer"])
 @pytest.mark.shells
 def test_something_was_asked(shell, flatq, where):
-    """69, unlike 68: nobody answers any more, but a message was reserved; or the connection that was made fails with the words of one that was not."""
+    """69, unlike 68: nobody answers any more, but a message was reserved; or the connection that
+    was made fails with the words of one that was not."""
     need("ncat")
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        words = flatq.command("flatq", "-H", "127.0.0.1:%d" % listener.getsockname()[1], *(["pop", "q"] if where == "delete" else ["push", "q"]))
+        words = flatq.command("flatq", "-H", "127.0.0.1:%d" % listener.getsockname()[1],
+            *(["pop", "q"] if where == "delete" else ["push", "q"]))
         if where == "answer":
-            words = [need("strace"), "-f", "-qq", "-o", "/dev/null", "-e", "trace=recvfrom", "-e", "inject=recvfrom:error=EHOSTUNREACH:when=1", "--", *words]
-        process = subprocess.Popen(words, env=flatq.environment(None), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            words = [need("strace"), "-f", "-qq", "-o", "/dev/null", "-e", "trace=recvfrom", "-e",
+                "inject=recvfrom:error=EHOSTUNREACH:when=1", "--", *words]
+        process = subprocess.Popen(words, env=flatq.environment(None), stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         listener.settimeout(60)
         connection, _ = listener.accept()
     with connection:
@@ -140,11 +152,13 @@ def test_something_was_asked(shell, flatq, where):
         if where == "delete":
             connection.sendall(b"q:1:x 1 1 5\nhello\n%s ok\n" % asked.split(b"@")[1])
     out, err = process.communicate(timeout=60)
-    assert (process.returncode, out) == (69, b"hello" if where == "delete" else b"") and err.count(b"\n") == 1, err
+    assert (process.returncode, out) == (69, b"hello" if where == "delete" else b"") and err.count(
+        b"\n") == 1, err
     assert (b"Connection refused" if where == "delete" else b"No route to host") in err, err
 
 
-@pytest.mark.parametrize("words", [("push", "-n", "3", "q"), ("doctor",), ("pop", "-n", "2"), ("pop", "-n", "0", "-l"), ("push", "-Z"), ("pop", "-Z"), ("push", "-p")])
+@pytest.mark.parametrize("words", [("push", "-n", "3", "q"), ("doctor",), ("pop", "-n", "2"),
+    ("pop", "-n", "0", "-l"), ("push", "-Z"), ("pop", "-Z"), ("push", "-p")])
 def test_refused(far, words):
     done = far(*words, input=b"abc")
     assert done.status in (64, 65) and done.err.count(b"\n") == 1
@@ -153,21 +167,26 @@ def test_refused(far, words):
 @pytest.mark.parametrize("verb", ["pop", "reserve", "drain"])
 @pytest.mark.shells
 def test_nothing_is_lost_where_the_output_is_full(far, flatq, verb):
-    """Both the messages that were asked for and those that had arrived are back once the verb has ended."""
+    """Both the messages that were asked for and those that had arrived are back once the verb has
+    ended."""
     push(flatq, b"kept", "jobs")
     command = flatq.command("flatq", "-H", f"127.0.0.1:{far.port}", verb, "jobs")
-    done = subprocess.run(command, env=flatq.environment(None), stdout=open("/dev/full", "wb"), stderr=subprocess.PIPE, timeout=100)
+    done = subprocess.run(command, env=flatq.environment(None), stdout=open("/dev/full", "wb"),
+        stderr=subprocess.PIPE, timeout=100)
     assert done.returncode == 74 and done.stderr.count(b"\n") == 1
-    closed = subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", *command], env=flatq.environment(None), stderr=subprocess.PIPE, timeout=100)
+    closed = subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", *command],
+        env=flatq.environment(None), stderr=subprocess.PIPE, timeout=100)
     assert closed.returncode == 74 and b"is closed" in closed.stderr
     assert far("pop", "jobs", check=0).out == b"kept"
 
 
-@pytest.mark.parametrize("verb, said", [("push", b"the message is stored, but its id could not be printed"), ("kick", b"it is done, but")])
+@pytest.mark.parametrize("verb, said", [("push",
+    b"the message is stored, but its id could not be printed"), ("kick", b"it is done, but")])
 def test_what_was_done_there_is_said_where_the_output_is_full(far, flatq, verb, said):
     command = flatq.command("flatq", "-H", f"127.0.0.1:{far.port}", verb, "jobs")
     push(flatq, b"x", "jobs")
-    done = subprocess.run(command, env=flatq.environment(None), input=b"y", stdout=open("/dev/full", "wb"), stderr=subprocess.PIPE, timeout=100)
+    done = subprocess.run(command, env=flatq.environment(None), input=b"y",
+        stdout=open("/dev/full", "wb"), stderr=subprocess.PIPE, timeout=100)
     assert done.returncode == 74 and done.stderr.startswith(verb.encode() + b": " + said), done
 
 
@@ -211,15 +230,18 @@ def test_a_signal_while_the_door_hangs(flatq, stub, door):
 
 
 def test_a_signal_as_the_connection_begins_that_gives_back(flatq, stub):
-    """It comes before the shell knows that the connection was begun. The message was then given back once more: if the door hung, for ever."""
+    """It comes before the shell knows that the connection was begun. The message was then given
+    back once more: if the door hung, for ever."""
     flatq.env["FLATQ_SSH"] = str(stub("ssh", """read -r line; nonce=${line#@@}; nonce=${nonce%%@*}
         case $line in
         *reserve*) printf '%s\nq:1.1.aabb 1 1 1\nx\n%s ok\n' "$nonce" "$nonce"; exit ;;
         esac
         >"$ONCE"; exec sleep 1000"""))
-    words = [need("strace"), "-qq", "-o", os.devnull, "-e", "trace=clone,clone3,fork", "-e", "inject=clone,clone3,fork:delay_exit=500000", "--"]
+    words = [need("strace"), "-qq", "-o", os.devnull, "-e", "trace=clone,clone3,fork", "-e",
+        "inject=clone,clone3,fork:delay_exit=500000", "--"]
     with open("/dev/full", "wb") as full:
-        process = subprocess.Popen([*words, *flatq.command("flatq", "-H", "ssh://h", "pop", "q")], env=flatq.environment(None), stdin=subprocess.DEVNULL,
+        process = subprocess.Popen([*words, *flatq.command("flatq", "-H", "ssh://h", "pop", "q")],
+            env=flatq.environment(None), stdin=subprocess.DEVNULL,
                                    stdout=full, start_new_session=True)
     flatq.started.append(process)
     wait_for((flatq.home.parent / "stubs/ssh.once").exists, "the door hangs")
@@ -229,10 +251,14 @@ def test_a_signal_as_the_connection_begins_that_gives_back(flatq, stub):
 
 
 def test_a_signal_as_the_connection_begins(shell, flatq, stub, tmp_path):
-    """It comes just after the fork, before the shell's next command. The program that was started would go on, and take a message for nobody."""
-    flatq.env["FLATQ_SSH"] = str(stub("ssh", """kill -TERM "$PPID"; while kill -0 "$PPID" 2>/dev/null; do sleep 0.02; done; >"$ONCE" """))
-    words = [need("strace"), "-f", "-qq", "-o", tmp_path / "log", "-e", "trace=clone,clone3,fork", "-e", "inject=clone,clone3,fork:delay_exit=300000", "--"]
-    process = subprocess.Popen([*words, *flatq.command("flatq", "-H", "ssh://h", "pop", "q")], env=flatq.environment(None), stdin=subprocess.DEVNULL,
+    """It comes just after the fork, before the shell's next command. The program that was started
+    would go on, and take a message for nobody."""
+    flatq.env["FLATQ_SSH"] = str(stub("ssh",
+        """kill -TERM "$PPID"; while kill -0 "$PPID" 2>/dev/null; do sleep 0.02; done; >"$ONCE" """))
+    words = [need("strace"), "-f", "-qq", "-o", tmp_path / "log", "-e", "trace=clone,clone3,fork",
+        "-e", "inject=clone,clone3,fork:delay_exit=300000", "--"]
+    process = subprocess.Popen([*words, *flatq.command("flatq", "-H", "ssh://h", "pop", "q")],
+        env=flatq.environment(None), stdin=subprocess.DEVNULL,
                                start_new_session=True)
     flatq.started.append(process)
     assert process.wait(60) in BY_TERM
@@ -277,25 +303,32 @@ def test_a_signal_while_a_directory_is_made(flatq, stub, tmp_path):
 
 
 def test_an_answer_with_a_hole(far, flatq, stub, tmp_path):
-    """Of the writes of the answer one fails. How many there are depends on how fast it comes: ncat writes what it has."""
+    """Of the writes of the answer one fails. How many there are depends on how fast it comes: ncat
+    writes what it has."""
     body, log = os.urandom(300_000), tmp_path / "log"
     push(flatq, body, "q")
     stub("mktemp", f"mkdir -p {tmp_path}/fixed && echo {tmp_path}/fixed")
     for number in (1, 2, 3):
-        words = [need("strace"), "-f", "-qq", "-o", log, "-P", tmp_path / "fixed/raw", "-e", "trace=write", "-e", f"inject=write:error=ENOSPC:when={number}"]
-        done = subprocess.run([*words, "--", *flatq.command("flatq", "-H", f"127.0.0.1:{far.port}", "peek", "q")], env=flatq.environment(None),
+        words = [need("strace"), "-f", "-qq", "-o", log, "-P", tmp_path / "fixed/raw", "-e",
+            "trace=write", "-e", f"inject=write:error=ENOSPC:when={number}"]
+        done = subprocess.run([*words, "--", *flatq.command("flatq", "-H", f"127.0.0.1:{far.port}",
+            "peek", "q")], env=flatq.environment(None),
                               stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
         struck = "INJECTED" in log.read_text()
-        assert (done.returncode, done.stdout) == ((69, b"") if struck else (0, body)), (number, struck, done)
+        assert (done.returncode, done.stdout) == ((69, b"") if struck else (0, body)), (number,
+            struck, done)
         assert struck or number > 1
 
 
 def test_a_line_of_the_door_that_cannot_be_read_whole(shell, flatq, stub, tmp_path):
     """No part of it becomes a part of the answer."""
-    flatq.env["FLATQ_SSH"] = str(stub("ssh", """read -r line; nonce=${line#@@}; nonce=${nonce%%@*}; printf '%s\nhello\n%s ok\n' "$nonce" "$nonce" """))
+    flatq.env["FLATQ_SSH"] = str(stub("ssh",
+        """read -r line; nonce=${line#@@}; nonce=${nonce%%@*}; printf '%s\nhello\n%s ok\n' "$nonce" "$nonce" """))
     stub("mktemp", f"mkdir -p {tmp_path}/fixed && echo {tmp_path}/fixed")
-    words = [need("strace"), "-f", "-qq", "-o", "/dev/null", "-P", tmp_path / "fixed/raw", "-e", "trace=read", "-e", "inject=read:error=EIO:when=1"]
-    done = subprocess.run([*words, "--", *flatq.command("flatq", "-H", "ssh://h", "peek", "q")], env=flatq.environment(None), stdin=subprocess.DEVNULL,
+    words = [need("strace"), "-f", "-qq", "-o", "/dev/null", "-P", tmp_path / "fixed/raw", "-e",
+        "trace=read", "-e", "inject=read:error=EIO:when=1"]
+    done = subprocess.run([*words, "--", *flatq.command("flatq", "-H", "ssh://h", "peek", "q")],
+        env=flatq.environment(None), stdin=subprocess.DEVNULL,
                           capture_output=True, timeout=60)
     assert (done.returncode, done.stdout) == (69, b"") and b"no whole answer\n" in done.stderr, done
 
@@ -317,7 +350,8 @@ def test_a_pop_has_its_message_longer_than_a_short_lease(far, flatq):
     assert popping.stdout.read(1) == b"x"  # the rest waits: nobody reads it
     push(flatq, b"twin", "twin")
     flatq("reserve", "-t", "1", "twin", check=0)
-    assert flatq("pop", "-w", "60", "twin", check=0).out == b"twin", "a lease of a second that began later is over"
+    assert flatq("pop", "-w", "60", "twin",
+        check=0).out == b"twin", "a lease of a second that began later is over"
     refused(flatq("pop", "jobs"), 66)
     assert (popping.stdout.read(), popping.wait(60)) == (b"x" * 199_999, 0)
 
@@ -332,16 +366,20 @@ def test_a_drain_without_room_for_the_answer(far, flatq):
     """The directory of temporary files is full."""
     push(flatq, b"x" * 5000, "jobs")
     done = subprocess.run(
-        flatq.command("flatq", "-H", f"127.0.0.1:{far.port}", "drain", "jobs"), env=flatq.environment(None), capture_output=True, timeout=100,
-        preexec_fn=lambda: (signal.signal(signal.SIGXFSZ, signal.SIG_IGN), resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))),
+        flatq.command("flatq", "-H", f"127.0.0.1:{far.port}", "drain", "jobs"),
+        env=flatq.environment(None), capture_output=True, timeout=100,
+        preexec_fn=lambda: (signal.signal(signal.SIGXFSZ, signal.SIG_IGN),
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))),
     )
     assert done.returncode == 74 and done.stdout == b""
     assert far("drain", "jobs", check=0).out == b"x" * 5000 + b"\n"
 
 
 def test_a_drain_of_which_a_part_fails(stub, flatq, tmp_path, request):
-    """Messages that the door settled before the fault are written out. The others are still in their queues."""
-    stub("base64", f'[ "$*" != -d ] || [ ! -e {tmp_path}/armed ] || {{ [ ! -e {tmp_path}/one ] || kill -9 $$; >{tmp_path}/one; }}; exec "$REAL" "$@"')
+    """Messages that the door settled before the fault are written out. The others are still in
+    their queues."""
+    stub("base64",
+        f'[ "$*" != -d ] || [ ! -e {tmp_path}/armed ] || {{ [ ! -e {tmp_path}/one ] || kill -9 $$; >{tmp_path}/one; }}; exec "$REAL" "$@"')
     far = request.getfixturevalue("far")
     for queue in ("first", "second", "third"):
         push(flatq, queue.encode(), queue)
@@ -363,17 +401,20 @@ def test_an_acknowledged_drain(flatq):
     assert flat.out == b"1006\nof b\0" + b"\n" * 1000 + b"\0sent\n"
     flatq("push", "-l", "c", input=b"".join(b"%d\n" % n for n in range(3000)), check=0)
     size, _, rest = flatq("drain", "-a", "c", input=b"ok\n" * 9, check=0).out.partition(b"\n")
-    assert rest[: int(size)].startswith(b"0\n1\n") and rest[: int(size)].endswith(b"\n") and rest[int(size) :].startswith(b"sent\n")
+    assert rest[: int(size)].startswith(b"0\n1\n") and rest[: int(size)].endswith(b"\n") and rest[
+        int(size) :].startswith(b"sent\n")
     assert flatq("drain", "c").status == 66
 
 
 @pytest.mark.parametrize("mark", [(), ("-l", "-n", "10")])
 def test_a_door_that_is_gone_in_the_midst(far, stub, flatq, tmp_path, mark):
-    """The door is gone and nobody answers. The verb must not report the end of the messages (69), as it does for a closed and empty queue."""
+    """The door is gone and nobody answers. The verb must not report the end of the messages (69),
+    as it does for a closed and empty queue."""
     far("push", "-l", "jobs", input=b"1\n2\n3\n4\n5\n", check=0)
     stub("ncat", f'printf x >>{tmp_path}/asked; [ "$(wc -c <{tmp_path}/asked)" -le {len(mark) * 2} ] || exit 1; exec "$REAL" "$@"')
     done = far("pop", *mark, "jobs")
-    assert (done.status, done.out) == (69, b"1\n2\n3\n" if mark else b"") and b"no whole answer" in done.err
+    assert (done.status, done.out) == (69, b"1\n2\n3\n" if mark
+        else b"") and b"no whole answer" in done.err
     (tmp_path / "stubs/ncat").unlink()
     flatq("close", "jobs", check=0)
     left = far("pop", "-l", "-n", "10", "jobs", check=0).out
@@ -386,7 +427,8 @@ def test_a_door_that_is_gone_in_the_midst(far, stub, flatq, tmp_path, mark):
 def test_an_answer_cut_behind_a_message_that_says_ok(shell, flatq, said):
     need("ncat")
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        process = flatq.start("flatq", "-H", "127.0.0.1:%d" % listener.getsockname()[1], "drain", "jobs")
+        process = flatq.start("flatq", "-H", "127.0.0.1:%d" % listener.getsockname()[1], "drain",
+            "jobs")
         listener.settimeout(60)
         connection, _ = listener.accept()
         with connection:
@@ -396,7 +438,8 @@ def test_an_answer_cut_behind_a_message_that_says_ok(shell, flatq, said):
                 asked += connection.recv(1000)
             connection.sendall(said)
         out, err = process.communicate(timeout=60)
-    assert (process.returncode, out) == (69, b"") and err.count(b"\n") == 1 and asked.endswith(b"@drain -a jobs\n")
+    assert (process.returncode, out) == (69, b"") and err.count(b"\n") == 1 and asked.endswith(
+        b"@drain -a jobs\n")
 
 
 def test_a_door_at_a_socket(flatq, tmp_path, monkeypatch):
@@ -405,7 +448,8 @@ def test_a_door_at_a_socket(flatq, tmp_path, monkeypatch):
     at = f"unix:{tmp_path}/a socket"
     far = lambda *words, **more: flatq("flatq", "-H", at, *words, **more)
     refused(far("push", "jobs", input=b"x"), 68, "push")
-    door = flatq.start("./launch", "-k", "-l", at, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    door = flatq.start("./launch", "-k", "-l", at, stdin=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL)
     try:
         wait_for((tmp_path / "a socket").exists, "the door")
         there_and_back(far)
@@ -439,22 +483,26 @@ def silent(flatq, stub):
 
 
 @pytest.mark.parametrize("verb, said", [
-    ("pop", b"is back when its lease ends"), ("reserve", b"is back when its lease ends"), ("drain", b"may come again"),
+    ("pop", b"is back when its lease ends"), ("reserve", b"is back when its lease ends"),
+    ("drain", b"may come again"),
     ("peek", b"no whole answer"), ("push", b"nothing is stored"), ("kick", b"may be done, or not")])
 @pytest.mark.parametrize("by", ["tcp", "ssh"])
 def test_a_server_that_says_nothing(flatq, stub, silent, verb, said, by):
-    """It is left after a minute in which nothing has moved. Of a large push, a part is on its way."""
+    """It is left after a minute in which nothing has moved. Of a large push, a part is on its
+    way."""
     host = f"127.0.0.1:{silent}"
     if by == "ssh":
         flatq.env["FLATQ_SSH"] = str(stub("ssh", f"exec ncat 127.0.0.1 {silent}"))
         host = "ssh://h"
-    done = flatq("flatq", "-H", host, verb, "jobs", input=b"x" * 30_000_000 if verb == "push" else b"", timeout=60)
+    done = flatq("flatq", "-H", host, verb, "jobs",
+        input=b"x" * 30_000_000 if verb == "push" else b"", timeout=60)
     refused(done, 69, verb, text=said)
 
 
 def test_a_silence_as_long_as_it_may_wait(flatq, silent):
     began = time.monotonic()
-    refused(flatq("flatq", "-H", f"127.0.0.1:{silent}", "pop", "-w", "240", "jobs", timeout=60), 69, "pop")
+    refused(flatq("flatq", "-H", f"127.0.0.1:{silent}", "pop", "-w", "240", "jobs", timeout=60), 69,
+        "pop")
     assert time.monotonic() - began > 5
 
 

@@ -1,4 +1,5 @@
-"""A client reads its whole answer, and then resets its connection (RST). At every door, what the answer said must stay true."""
+"""A client reads its whole answer, and then resets its connection (RST). At every door, what the
+answer said must stay true."""
 
 import re
 import socket
@@ -12,16 +13,19 @@ from stalk import over_tcp
 
 from flatq.crashlab.judge import layout
 
-# This base64 writes to the client and then ends only when the client is gone. So no door looks at its client earlier.
+# This base64 writes to the client and then ends only when the client is gone. So no door looks at
+# its client earlier.
 HELD = '"$REAL" "$@"; code=$?; [ ! -S /proc/$$/fd/1 ] || while [ ! -e "$HOME/gone" ]; do sleep 0.02; done; exit $code'
 GET = b"GET /queue?visibility-timeout=600 HTTP/1.1\r\nHost: here\r\n\r\n"
 
 
 def http(method, query, body=b""):
-    return b"%s /queue?%s HTTP/1.1\r\nHost: here\r\nContent-Length: %d\r\n\r\n%s" % (method, query, len(body), body)
+    return b"%s /queue?%s HTTP/1.1\r\nHost: here\r\nContent-Length: %d\r\n\r\n%s" % (method, query,
+        len(body), body)
 
 
-# the door, what the client sends, how its answer ends, and the state of m1 (and m2) afterwards. RECEIPT is what a GET has printed before
+# the door, what the client sends, how its answer ends, and the state of m1 (and m2) afterwards.
+# RECEIPT is what a GET has printed before
 TOLD = {
     "push": ("handler", b"push -n 2 default\nm3", rb"\d+\n", {b"m1": "ready", b"m3": "ready"}),
     "pop": ("handler", b"pop default\n", rb"m1", {}),
@@ -30,15 +34,21 @@ TOLD = {
     "drain": ("handler", b"drain -l default\n", rb"m1\nm2\n", {b"m2": None}),
     "reserve": ("handler", b"reserve -t 600 default\n", rb"m1", {b"m1": "reserved"}),
     "http GET": ("http", GET, rb"\r\n\r\nm1", {b"m1": "reserved"}),
-    "http POST": ("http", http(b"POST", b"group-id=default", b"m3"), rb" 200 .*\r\n\r\n", {b"m1": "ready", b"m3": "ready"}),
+    "http POST": ("http", http(b"POST", b"group-id=default", b"m3"), rb" 200 .*\r\n\r\n",
+    {b"m1": "ready", b"m3": "ready"}),
     "http DELETE": ("http", http(b"DELETE", b"receipt-id=RECEIPT"), rb" 200 .*\r\n\r\n", {}),
-    "http PATCH": ("http", http(b"PATCH", b"receipt-id=RECEIPT&visibility-timeout=600"), rb" 200 .*\r\n\r\n", {b"m1": "reserved"}),
-    "beanstalk put": ("beanstalk", b"put 65536 0 60 2\r\nm3\r\n", rb"INSERTED \d+\r\n", {b"m1": "ready", b"m3": "ready"}),
+    "http PATCH": ("http", http(b"PATCH", b"receipt-id=RECEIPT&visibility-timeout=600"),
+    rb" 200 .*\r\n\r\n", {b"m1": "reserved"}),
+    "beanstalk put": ("beanstalk", b"put 65536 0 60 2\r\nm3\r\n", rb"INSERTED \d+\r\n",
+    {b"m1": "ready", b"m3": "ready"}),
     "beanstalk reserve": ("beanstalk", b"reserve\r\n", rb"m1\r\n", {b"m1": "ready"}),  # the connection holds the job only while it lasts
-    "beanstalk bury": ("beanstalk", b"reserve\r\nbury 1 65536\r\n", rb"BURIED\r\n", {b"m1": "buried"}),
-    "beanstalk release": ("beanstalk", b"reserve\r\nrelease 1 65536 600\r\n", rb"RELEASED\r\n", {b"m1": "delayed"}),
+    "beanstalk bury": ("beanstalk", b"reserve\r\nbury 1 65536\r\n", rb"BURIED\r\n",
+    {b"m1": "buried"}),
+    "beanstalk release": ("beanstalk", b"reserve\r\nrelease 1 65536 600\r\n", rb"RELEASED\r\n",
+    {b"m1": "delayed"}),
     "beanstalk delete": ("beanstalk", b"reserve\r\ndelete 1\r\n", rb"DELETED\r\n", {}),
-    "small-stalk put": ("small-stalk", b"put 65536 60\r\nm3\r\n", rb"INSERTED \d+\r\n", {b"m1": "ready", b"m3": "ready"}),
+    "small-stalk put": ("small-stalk", b"put 65536 60\r\nm3\r\n", rb"INSERTED \d+\r\n",
+    {b"m1": "ready", b"m3": "ready"}),
     "small-stalk delete": ("small-stalk", b"reserve\r\ndelete 1\r\n", rb"DELETED\r\n", {}),
 }
 

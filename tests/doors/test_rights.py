@@ -1,4 +1,5 @@
-"""The limits of a client of the line door: `flatq door` and `launch line` with --allow, --queues and --bytes."""
+"""The limits of a client of the line door: `flatq door` and `launch line` with --allow, --queues
+and --bytes."""
 
 import itertools
 import re
@@ -10,10 +11,12 @@ from engine import end_launches, push, refused
 from headers import documented
 from userlands import without
 
-VERBS = re.search(r'^handler_verbs="([^"]*)"$', (LIB / "doors/rights.sh").read_text().replace("\\\n", ""), re.M)[1].split()
+VERBS = re.search(r'^handler_verbs="([^"]*)"$', (LIB / "doors/rights.sh").read_text().replace(
+    "\\\n", ""), re.M)[1].split()
 QUEUES = ("default", "mail/a", "other")
 # what a verb uses where its request names no queue: the default one, all, or nothing
-WITHOUT = {**dict.fromkeys(("push", "pop", "reserve", "kick", "peek", "create", "close", "drain"), {"default"}), "wal": set(QUEUES),
+WITHOUT = {**dict.fromkeys(("push", "pop", "reserve", "kick", "peek", "create", "close", "drain"),
+    {"default"}), "wal": set(QUEUES),
            **dict.fromkeys(("list", "stat", "delete", "release", "touch", "bury", "drop"), set())}
 OPTIONS = {"push": "-n 0 ", "drop": "-f ", "drain": "-0 ", "pop": "-l -n 9 "}
 
@@ -22,7 +25,8 @@ OPTIONS = {"push": "-n 0 ", "drop": "-f ", "drain": "-0 ", "pop": "-l -n 9 "}
 def door(flatq):
     """door(LIMIT ..., line=LINE): what flatq door answers to one request."""
     def ask(*limits, line, data=b"", **more):
-        done = flatq("flatq", "door", "--spool", flatq.spool, *limits, input=line.encode() + b"\n" + data, **more)
+        done = flatq("flatq", "door", "--spool", flatq.spool, *limits,
+            input=line.encode() + b"\n" + data, **more)
         assert done.err == b"", done
         return done.out
 
@@ -31,7 +35,8 @@ def door(flatq):
 
 @pytest.fixture
 def filled(flatq):
-    """Three queues with ready, reserved and buried messages. Each body has the name of its queue."""
+    """Three queues with ready, reserved and buried messages. Each body has the name of its
+    queue."""
     for queue in QUEUES:
         flatq("push", "-0", queue, input=f"secret of {queue}\0".encode() * 4, check=0)
         receipts = [flatq("reserve", queue, check=0).out.split()[0].decode() for _ in range(2)]
@@ -42,7 +47,8 @@ def filled(flatq):
 def files(spool, queue):
     """Every file of the queue's directory, with its size."""
     place = spool / queue.replace("/", ",")
-    return {str(path.relative_to(place)): path.is_file() and path.stat().st_size for path in place.rglob("*")}
+    return {str(path.relative_to(place)): path.is_file() and path.stat().st_size
+        for path in place.rglob("*")}
 
 
 def requests(verb):
@@ -57,12 +63,15 @@ def requests(verb):
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_against_every_limit(door, filled, verb):
-    """A request outside the limits is answered with 77, and changes nothing. One inside them touches no queue outside, and shows none."""
+    """A request outside the limits is answered with 77, and changes nothing. One inside them
+    touches no queue outside, and shows none."""
     others = ",".join(one for one in VERBS if one != verb)
-    limits = [(("--allow", others), set()), (("--allow", verb, "--queues", "mail/*"), {"mail/a"}), (("--queues", "d*t"), {"default"}),
+    limits = [(("--allow", others), set()), (("--allow", verb, "--queues", "mail/*"), {"mail/a"}),
+        (("--queues", "d*t"), {"default"}),
               (("--queues", "nothing,ma*,*/b"), {"mail/a"})]
     assert set(VERBS) == set(WITHOUT)
-    for (words, allowed), (operands, uses) in share(f"rights {verb}", itertools.product(limits, requests(verb)), 9):
+    for (words, allowed), (operands, uses) in share(f"rights {verb}",
+            itertools.product(limits, requests(verb)), 9):
         closed = [queue for queue in QUEUES if queue not in allowed]
         good = bool(allowed) and uses <= allowed
         before = {queue: files(filled.spool, queue) for queue in (closed if good else QUEUES)}
@@ -70,14 +79,21 @@ def test_every_verb_against_every_limit(door, filled, verb):
         what = (words, verb, operands, answer)
         assert (b"\nerror 77 " in answer) == (not good), what
         assert {queue: files(filled.spool, queue) for queue in before} == before, what
-        assert not any(f"secret of {queue}".encode() in answer or f"queue {queue}\n".encode() in answer for queue in closed), what
+        assert not any(f"secret of {queue}".encode() in answer
+            or f"queue {queue}\n".encode() in answer for queue in closed), what
 
 
-HOSTILE = ("@push other", "@n1@push other", "push -- other", "push -p 3 other", "pop -w0 other", "pop -n 1 -l mail/a other", "pop -x other", "push\tother", "push other\r",
-           "peek -s ready other:1", "peek -s ready -- other:1", "drop -f other", "push mail/../other", "push mail/a/../../other", "push mail/*", "pop mail/a;other",
-           "delete mail/a:1:other:1", "peek other:1:mail/a", "delete :1", "release -p 1 other:1", "create -b 1 other", "create -g mail/a", "bury -r mail/a other:1",
-           "push -k mail/a other", "pop -q other", "kick -n", "stat other mail/a", "stat mail/a other", "list other", "wal", "wal other", "drain -a other",
-           "drain -l mail/a other", "pop - other", "list -- other", "list -h other", "push $FLATQ_DIR", "pop `other`", "close", "work -q mail/a", "door", "../push other", "flatq push")
+HOSTILE = ("@push other", "@n1@push other", "push -- other", "push -p 3 other", "pop -w0 other",
+    "pop -n 1 -l mail/a other", "pop -x other", "push\tother", "push other\r",
+           "peek -s ready other:1", "peek -s ready -- other:1", "drop -f other",
+           "push mail/../other", "push mail/a/../../other", "push mail/*", "pop mail/a;other",
+           "delete mail/a:1:other:1", "peek other:1:mail/a", "delete :1", "release -p 1 other:1",
+           "create -b 1 other", "create -g mail/a", "bury -r mail/a other:1",
+           "push -k mail/a other", "pop -q other", "kick -n", "stat other mail/a",
+           "stat mail/a other", "list other", "wal", "wal other", "drain -a other",
+           "drain -l mail/a other", "pop - other", "list -- other", "list -h other",
+           "push $FLATQ_DIR", "pop `other`", "close", "work -q mail/a", "door", "../push other",
+           "flatq push")
 
 
 @pytest.mark.shells
@@ -86,7 +102,8 @@ def test_requests_that_would_get_around_a_limit(shell, door, filled):
     before = {queue: files(filled.spool, queue) for queue in closed}
     for line in share("hostile requests", HOSTILE, 12):
         answer = door("--queues", "mail/*", line=line, data=b"sneaked in")
-        assert b"secret of o" not in answer and b"secret of d" not in answer and not re.search(rb"(?m)^\d+$", answer), (line, answer)
+        assert b"secret of o" not in answer and b"secret of d" not in answer and not re.search(
+            rb"(?m)^\d+$", answer), (line, answer)
         assert {queue: files(filled.spool, queue) for queue in closed} == before, line
     assert door("--queues", "mail/*", line="list") == b"mail/a\n"
     assert door("--queues", "*r", line="stat").startswith(b"queue other\n")
@@ -94,12 +111,17 @@ def test_requests_that_would_get_around_a_limit(shell, door, filled):
 
 @pytest.mark.shells
 def test_a_pattern_is_a_name_with_stars_in_it(shell, door, flatq):
-    """No other character of a queue's name means anything in it: with extglob, `+(x)` would be any of x, xx and so on."""
+    """No other character of a queue's name means anything in it: with extglob, `+(x)` would be any
+    of x, xx and so on."""
     (flatq.home / "x+y").touch()
-    for name, patterns, allowed in (("a+(x)", "a+(x)", True), ("axx", "a+(x)", False), ("x+y", "*", True), ("$HOME", "$HOME", True), (";$(", "*;*", True),
-                                    ("a.b", "a.b", True), ("axb", "a.b", False), ("mail", "mail/*", False), ("mail/", "mail/*", True), ("b", "a,,b", True)):
+    for name, patterns, allowed in (("a+(x)", "a+(x)", True), ("axx", "a+(x)", False),
+            ("x+y", "*", True), ("$HOME", "$HOME", True), (";$(", "*;*", True),
+                                    ("a.b", "a.b", True), ("axb", "a.b", False),
+                                    ("mail", "mail/*", False), ("mail/", "mail/*", True),
+                                    ("b", "a,,b", True)):
         answer = door("--queues", patterns, line=f"push -n 1 {name}", data=b"x")
-        assert (re.fullmatch(rb"\d+\n", answer) if allowed else answer.startswith(b"error 77 ")), (name, patterns, answer)
+        assert (re.fullmatch(rb"\d+\n", answer) if allowed
+            else answer.startswith(b"error 77 ")), (name, patterns, answer)
 
 
 def test_bytes(door, flatq):
@@ -107,16 +129,20 @@ def test_bytes(door, flatq):
     assert b"over the limit" in door("--bytes", "3", line="push q", data=b"abcd")
     assert b"over the limit" in door("--bytes", "3", line="push -n 4 q", data=b"abcd")
     assert b"over the limit" in door("--bytes", "3", line="push -l q", data=b"a\nabcd\n")
-    assert door("--bytes", "0", line="push q", data=b"abcd", env={"FLATQ_MOST_BYTES": "1"}).endswith(b"0\n")
+    assert door("--bytes", "0", line="push q", data=b"abcd",
+        env={"FLATQ_MOST_BYTES": "1"}).endswith(b"0\n")
 
 
-WRONG = [(("--allow", "work"), 65), (("--allow", "push,popp"), 65), (("--allow", ""), 64), (("--allow", ","), 65), (("--allow",), 64), (("--queues", ""), 64), (("--queues", ","), 64),
-         (("--queues", "it's"), 65), (("--queues", "a b"), 65), (("--queues", "a\nb"), 65), (("--queues", "[a-z]"), 65), (("--bytes", "many"), 65), (("--bytes", "-1"), 65)]
+WRONG = [(("--allow", "work"), 65), (("--allow", "push,popp"), 65), (("--allow", ""), 64),
+    (("--allow", ","), 65), (("--allow",), 64), (("--queues", ""), 64), (("--queues", ","), 64),
+         (("--queues", "it's"), 65), (("--queues", "a b"), 65), (("--queues", "a\nb"), 65),
+         (("--queues", "[a-z]"), 65), (("--bytes", "many"), 65), (("--bytes", "-1"), 65)]
 
 
 @pytest.mark.parametrize("limit, code", WRONG, ids=str)
 def test_a_wrong_limit_is_no_limit_less(flatq, limit, code):
-    """The door does not serve, and its one line is on standard error: the client's ssh prints it."""
+    """The door does not serve, and its one line is on standard error: the client's ssh prints
+    it."""
     for words in (("door", *limit), ("./launch", "-p", "1", "line", *limit)):
         refused(flatq(*words, input=b"list\n"), code)
     assert flatq("door", "x", "list", input=b"list\n").status == 64
@@ -124,15 +150,21 @@ def test_a_wrong_limit_is_no_limit_less(flatq, limit, code):
 
 
 def test_no_variable_decides_anything(door, flatq, tmp_path):
-    """ssh may pass on what the client has set (SendEnv), and tells the door the command that the client sent."""
+    """ssh may pass on what the client has set (SendEnv), and tells the door the command that the
+    client sent."""
     names = documented() | {"SSH_ORIGINAL_COMMAND"}
-    assert set(re.search(r"^  unset (.*)$", (LIB / "door").read_text().replace("\\\n", ""), re.M)[1].split()) == names
-    env = dict.fromkeys(names, str(tmp_path / "elsewhere")) | {"FLATQ_SYNC": "off", "FLATQ_MOST_BYTES": "1", "FLATQ_RANGE": "1"}
+    assert set(re.search(r"^  unset (.*)$", (LIB / "door").read_text().replace("\\\n", ""),
+        re.M)[1].split()) == names
+    env = dict.fromkeys(names, str(tmp_path / "elsewhere")) | {"FLATQ_SYNC": "off",
+        "FLATQ_MOST_BYTES": "1", "FLATQ_RANGE": "1"}
     assert door("--allow", "push", line="push q", data=b"body", env=env) == b"1\n"
     assert flatq("pop", "q", check=0).out == b"body" and not (tmp_path / "elsewhere").exists()
-    assert door("--queues", "default", line="push", data=b"body", env={"FLATQ_QUEUE": "q"}).strip().isdigit() and flatq("pop", check=0).out == b"body"
-    done = flatq("door", "--allow", "create", input=b"create\n", env={"FLATQ_DIR": str(tmp_path / "elsewhere")})
-    assert (done.status, done.out) == (0, b"") and (flatq.home / ".local/state/flatq").is_dir() and not (tmp_path / "elsewhere").exists()
+    assert door("--queues", "default", line="push", data=b"body",
+        env={"FLATQ_QUEUE": "q"}).strip().isdigit() and flatq("pop", check=0).out == b"body"
+    done = flatq("door", "--allow", "create", input=b"create\n",
+        env={"FLATQ_DIR": str(tmp_path / "elsewhere")})
+    assert (done.status, done.out) == (0, b"") and (flatq.home / ".local/state/flatq").is_dir(
+        ) and not (tmp_path / "elsewhere").exists()
 
 
 @pytest.mark.parametrize("hidden", [(), ("perl",)], ids=["perl", "python3"])
@@ -150,7 +182,8 @@ def test_launch_has_the_same_limits(shell, flatq, free_port):
     """They are the door's own: those of another door beside it are different."""
     need("ncat")
     push(flatq, b"kept", "other")
-    process = flatq.start("./launch", "line", "--allow", "push,list", "--queues", "mail/*", "--bytes", "3", "-k", "-p", str(free_port), "http", "-l", f"unix:{flatq.home}/http")
+    process = flatq.start("./launch", "line", "--allow", "push,list", "--queues", "mail/*",
+        "--bytes", "3", "-k", "-p", str(free_port), "http", "-l", f"unix:{flatq.home}/http")
     try:
         wait_for(lambda: listening(free_port), "the door")
 
@@ -159,7 +192,8 @@ def test_launch_has_the_same_limits(shell, flatq, free_port):
 
         assert far("push", "mail/a", input=b"abc", check=0).out == b"2\n"
         refused(far("push", "mail/a", input=b"abcd"), 65, "push", text=b"over the limit")
-        refused(far("push", "other", input=b"abc"), 77, "push", text=b"queue 'other' is not allowed")
+        refused(far("push", "other", input=b"abc"), 77, "push",
+            text=b"queue 'other' is not allowed")
         refused(far("pop", "mail/a"), 77, "pop", text=b"reserve is not allowed here")
         assert far("list", check=0).out == b"mail/a\n"
     finally:
@@ -168,4 +202,5 @@ def test_launch_has_the_same_limits(shell, flatq, free_port):
 
 def test_the_pages_name_the_limits():
     launch = (ROOT / "launch").read_text()
-    assert all(limit in launch and f"  {limit} " in (LIB / "door").read_text() for limit in ("--allow VERB,...", "--queues QUEUE,...", "--bytes N"))
+    assert all(limit in launch and f"  {limit} " in (LIB / "door").read_text()
+        for limit in ("--allow VERB,...", "--queues QUEUE,...", "--bytes N"))

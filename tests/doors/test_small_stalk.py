@@ -26,19 +26,31 @@ def stalk(flatq):
 
 
 CONVERSATION = [
-    ("put 5 60|first job", "INSERTED 1"), ("put 3 60|  blanks around \t", "INSERTED 2"), ("put 5 60|", "INSERTED 3"),
-    ("peek-ready", "FOUND 2", "blanks around"), ("reserve", "RESERVED 2", "blanks around"), ("reserve", "RESERVED 1", "first job"),
-    ("release 1 2", "RELEASED"), ("release 1 2", "NOT_FOUND"), ("reserve-with-timeout 0", "RESERVED 1", "first job"),
-    ("delete 1", "DELETED"), ("delete 1", "NOT_FOUND"), ("delete 3", "DELETED"), ("delete 2", "DELETED"),
+    ("put 5 60|first job", "INSERTED 1"), ("put 3 60|  blanks around \t", "INSERTED 2"),
+    ("put 5 60|", "INSERTED 3"),
+    ("peek-ready", "FOUND 2", "blanks around"), ("reserve", "RESERVED 2", "blanks around"),
+    ("reserve", "RESERVED 1", "first job"),
+    ("release 1 2", "RELEASED"), ("release 1 2", "NOT_FOUND"),
+    ("reserve-with-timeout 0", "RESERVED 1", "first job"),
+    ("delete 1", "DELETED"), ("delete 1", "NOT_FOUND"), ("delete 3", "DELETED"),
+    ("delete 2", "DELETED"),
     ("reserve-with-timeout 0", "TIMED_OUT"), ("peek-ready", "NOT_FOUND"),
-    ("put", "BAD_FORMAT"), ("put 1", "BAD_FORMAT"), ("put 1 2 3", "BAD_FORMAT"), ("put -1 2", "BAD_FORMAT"), ("put x 2", "BAD_FORMAT"),
-    ("delete", "BAD_FORMAT"), ("delete x", "BAD_FORMAT"), ("delete 1 2", "BAD_FORMAT"), ("delete 9223372036854775808", "BAD_FORMAT"),
-    ("release 1", "BAD_FORMAT"), ("release 1 2 3", "BAD_FORMAT"), ("reserve 1", "BAD_FORMAT"), ("reserve-with-timeout", "BAD_FORMAT"),
-    ("peek-ready 1", "BAD_FORMAT"), ("use x", "UNKNOWN_COMMAND"), ("stats", "UNKNOWN_COMMAND"), ("", "UNKNOWN_COMMAND"), ("PUT 1 2", "UNKNOWN_COMMAND"),
-    ("put 9223372036854775807 9223372036854775807|large", "INSERTED 4"), ("peek-ready", "FOUND 4", "large"),
-    ("put 1 1|$(touch x) `id` * \\n %s -n", "INSERTED 5"), ("reserve", "RESERVED 5", "$(touch x) `id` * \\n %s -n"),
-    ("put 1 60|one|put 2 60|two|delete 6|delete 7", "INSERTED 6", "INSERTED 7", "DELETED", "DELETED"),
-    ("put 1 60|12345", "INSERTED 8"), ("put 2 60|1", "INSERTED 9"), ("reserve|reserve", "RESERVED 8", "12345", "RESERVED 9", "1"),
+    ("put", "BAD_FORMAT"), ("put 1", "BAD_FORMAT"), ("put 1 2 3", "BAD_FORMAT"),
+    ("put -1 2", "BAD_FORMAT"), ("put x 2", "BAD_FORMAT"),
+    ("delete", "BAD_FORMAT"), ("delete x", "BAD_FORMAT"), ("delete 1 2", "BAD_FORMAT"),
+    ("delete 9223372036854775808", "BAD_FORMAT"),
+    ("release 1", "BAD_FORMAT"), ("release 1 2 3", "BAD_FORMAT"), ("reserve 1", "BAD_FORMAT"),
+    ("reserve-with-timeout", "BAD_FORMAT"),
+    ("peek-ready 1", "BAD_FORMAT"), ("use x", "UNKNOWN_COMMAND"), ("stats", "UNKNOWN_COMMAND"),
+    ("", "UNKNOWN_COMMAND"), ("PUT 1 2", "UNKNOWN_COMMAND"),
+    ("put 9223372036854775807 9223372036854775807|large", "INSERTED 4"),
+    ("peek-ready", "FOUND 4", "large"),
+    ("put 1 1|$(touch x) `id` * \\n %s -n", "INSERTED 5"),
+    ("reserve", "RESERVED 5", "$(touch x) `id` * \\n %s -n"),
+    ("put 1 60|one|put 2 60|two|delete 6|delete 7", "INSERTED 6", "INSERTED 7", "DELETED",
+    "DELETED"),
+    ("put 1 60|12345", "INSERTED 8"), ("put 2 60|1", "INSERTED 9"),
+    ("reserve|reserve", "RESERVED 8", "12345", "RESERVED 9", "1"),
 ]
 
 
@@ -83,7 +95,8 @@ def test_what_is_no_text(stalk):
 def test_a_job_of_ones_own_whose_time_ends_while_one_waits(stalk):
     client = stalk.connect()
     says(client, "put 1 2|job", "INSERTED 1")
-    says(client, "reserve|reserve-with-timeout 600|delete 1|delete 1", "RESERVED 1", "job", "RESERVED 1", "job", "DELETED", "NOT_FOUND")
+    says(client, "reserve|reserve-with-timeout 600|delete 1|delete 1", "RESERVED 1", "job",
+        "RESERVED 1", "job", "DELETED", "NOT_FOUND")
 
 
 def test_waiting_time_to_run_and_the_end_of_a_connection(launched):

@@ -1,4 +1,5 @@
-"""flatq -H ssh://..., Python's Queue and the shovel through a real sshd, with a `flatq door` for each key."""
+"""flatq -H ssh://..., Python's Queue and the shovel through a real sshd, with a `flatq door` for
+each key."""
 
 import os
 import re
@@ -19,7 +20,8 @@ from flatq.crashlab.gate.processes import kill
 
 @pytest.fixture
 def sshd(flatq, tmp_path):
-    """The sshd of a machine with a spool of its own, `there`. The key of key() runs lib/door with these limits."""
+    """The sshd of a machine with a spool of its own, `there`. The key of key() runs lib/door with
+    these limits."""
     one = Sshd(tmp_path / "sshd")
     one.there = tmp_path / "there"
 
@@ -35,7 +37,8 @@ def sshd(flatq, tmp_path):
 
 def of_place(place):
     """The processes whose command line has this directory, but for pytest's."""
-    return [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if str(place).encode() in words_of(pid) and pid != os.getpid()]
+    return [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc")))
+        if str(place).encode() in words_of(pid) and pid != os.getpid()]
 
 
 @pytest.fixture
@@ -64,7 +67,8 @@ def test_there_and_back(far):
 def test_a_login_that_prints_something(flatq, sshd):
     """What it prints is not a part of the answer."""
     words = " ".join(map(str, (flatq.shell, LIB / "door", "--spool", sshd.there)))
-    flatq.env["FLATQ_SSH"] = sshd.key("noisy", "sh", "-c", f"echo 5; printf 'Welcome to '; exec {words}")
+    flatq.env["FLATQ_SSH"] = sshd.key("noisy", "sh", "-c",
+        f"echo 5; printf 'Welcome to '; exec {words}")
     there_and_back(lambda *words, **more: flatq("flatq", "-H", sshd.url, *words, **more))
     push(flatq, ANY, "here")
     for way in (("here", f"{sshd.url}/there"), (f"{sshd.url}/there", "back")):
@@ -73,14 +77,16 @@ def test_a_login_that_prints_something(flatq, sshd):
 
 
 def test_two_keys_with_different_rights(flatq, sshd):
-    producer, consumer = sshd.limited("producer", "--allow", "push", "--queues", "mail/*", "--bytes", "9"), sshd.limited("consumer", "--allow", "reserve,delete,release")
+    producer, consumer = sshd.limited("producer", "--allow", "push", "--queues", "mail/*",
+        "--bytes", "9"), sshd.limited("consumer", "--allow", "reserve,delete,release")
 
     def by(key, *words, **more):
         return flatq("flatq", "-H", sshd.url, *words, env={"FLATQ_SSH": key}, **more)
 
     assert by(producer, "push", "mail/in", input=b"a letter", check=0).out == b"1\n"
     refused(by(producer, "push", "mail/in", input=b"0123456789"), 65, text=b"over the limit")
-    for words in (("push", "other"), ("pop", "mail/in"), ("list",), ("drop", "-f", "mail/in"), ("drain", "mail/in")):
+    for words in (("push", "other"), ("pop", "mail/in"), ("list",), ("drop", "-f", "mail/in"),
+            ("drain", "mail/in")):
         refused(by(producer, *words, input=b"x"), 77, words[0], text=b"not allowed here")
     for words in (("push", "mail/in"), ("peek", "mail/in"), ("list",), ("drain", "mail/in")):
         refused(by(consumer, *words, input=b"x"), 77, words[0], text=b"not allowed here")
@@ -88,12 +94,15 @@ def test_two_keys_with_different_rights(flatq, sshd):
 
 
 def test_neither_the_clients_command_nor_its_variables_get_further(flatq, sshd, tmp_path):
-    """The key runs its own command, whatever the client asks sshd for, and sshd here takes over every variable (AcceptEnv *)."""
+    """The key runs its own command, whatever the client asks sshd for, and sshd here takes over
+    every variable (AcceptEnv *)."""
     words = sshd.limited("producer", "--allow", "push").split()
-    names = re.search(r"^  unset (.*)$", (LIB / "door").read_text().replace("\\\n", ""), re.M)[1].split()
+    names = re.search(r"^  unset (.*)$", (LIB / "door").read_text().replace("\\\n", ""),
+        re.M)[1].split()
     sent = [f"-oSetEnv={' '.join(f'{name}={tmp_path}/elsewhere' for name in names if name != 'FLATQ_SYNC')} FLATQ_SYNC=off FLATQ_DOOR=1 rights_verbs=list rights_queues=x"]
     for command in (f"touch {tmp_path}/ran", "flatq door", "", f"$(touch {tmp_path}/ran)"):
-        done = subprocess.run([*words, *sent, *["-p", str(sshd.port), "-l", sshd.user, "127.0.0.1"], command], input=b"push jobs\nbody", capture_output=True, timeout=100)
+        done = subprocess.run([*words, *sent, *["-p", str(sshd.port), "-l", sshd.user, "127.0.0.1"],
+            command], input=b"push jobs\nbody", capture_output=True, timeout=100)
         assert (done.returncode, done.stderr) == (0, b"") and done.stdout.strip().isdigit(), done
     assert not (tmp_path / "ran").exists() and not (tmp_path / "elsewhere").exists()
     assert there(flatq, sshd, "drain", "jobs", check=0).out == b"body\n" * 4
@@ -104,7 +113,8 @@ def test_who_is_not_let_in(flatq, sshd, free_port):
     sshd.make("stranger")
     known = sshd.place / "known"
     good = sshd.limited("good")
-    other = known.read_text().split()[0] + " " + " ".join((sshd.place / "good.pub").read_text().split()[:2])
+    other = known.read_text().split()[0] + " " + " ".join((sshd.place / "good.pub").read_text(
+        ).split()[:2])
 
     def asks(url=sshd.url, key=good):
         done = flatq("flatq", "-H", url, "push", "jobs", input=b"x", env={"FLATQ_SSH": key})
@@ -120,9 +130,11 @@ def test_who_is_not_let_in(flatq, sshd, free_port):
         known.write_text(line)
         refused(asks(), 77, text=b"Host key verification failed.\n")
     known.write_text(saved)
-    done = flatq("flatq", "-H", sshd.url, "push", "jobs", input=b"x", env={"FLATQ_SSH": sshd.key("bare", "sh", "-c", "exec no-flatq-there door")})
+    done = flatq("flatq", "-H", sshd.url, "push", "jobs", input=b"x",
+        env={"FLATQ_SSH": sshd.key("bare", "sh", "-c", "exec no-flatq-there door")})
     refused(done, 69, "push", text=b"not found")
-    refused(flatq("flatq", "-H", sshd.url, "list", env={"FLATQ_SSH": sshd.limited("wrong", "--allow", "work")}), 69, text=b"no verb 'work'")
+    refused(flatq("flatq", "-H", sshd.url, "list", env={"FLATQ_SSH": sshd.limited("wrong",
+        "--allow", "work")}), 69, text=b"no verb 'work'")
 
 
 def starts(flatq, sshd, *words, data=b"", key="slow"):
@@ -135,11 +147,13 @@ def starts(flatq, sshd, *words, data=b"", key="slow"):
 
 @pytest.fixture
 def slow(sshd, tmp_path):
-    """A key whose door is held up: `before` it reads the request, or `after` it has answered and sent half of that."""
+    """A key whose door is held up: `before` it reads the request, or `after` it has answered and
+    sent half of that."""
     def make(when):
         mark, door = tmp_path / "held", sshd.place / "door"
         hold = f"touch {mark}; while [ -e {mark} ]; do sleep 0.01; done"
-        door.write_text(f'{hold}; exec "$@"\n' if when == "before" else f'"$@" >{mark}.out; head -c $(($(wc -c <{mark}.out) / 2)) {mark}.out; {hold}\n')
+        door.write_text(f'{hold}; exec "$@"\n' if when == "before"
+            else f'"$@" >{mark}.out; head -c $(($(wc -c <{mark}.out) / 2)) {mark}.out; {hold}\n')
         sshd.limited("slow", before=("sh", door))
         return mark
 
@@ -155,8 +169,10 @@ def test_a_cut_in_the_middle_of_a_push(shell, flatq, sshd, slow):
     sshd.cut()
     out, err = process.communicate(timeout=100)
     mark.unlink()
-    assert (process.returncode, out) == (69, b"") and err.startswith(b"push: ssh://") and err.endswith(b"; nothing is stored\n") and err.count(b"\n") == 1, err
-    wait_for(lambda: not any(b"lib/door" in words_of(pid) for pid in of_place(sshd.there)), "the door there has ended")
+    assert (process.returncode, out) == (69, b"") and err.startswith(
+        b"push: ssh://") and err.endswith(b"; nothing is stored\n") and err.count(b"\n") == 1, err
+    wait_for(lambda: not any(b"lib/door" in words_of(pid) for pid in of_place(sshd.there)),
+        "the door there has ended")
     assert there(flatq, sshd, "pop", "jobs").status == 66
 
 
@@ -168,7 +184,8 @@ def test_a_cut_after_a_push(flatq, sshd, slow):
     sshd.cut()
     out, err = process.communicate(timeout=100)
     mark.unlink()
-    assert (process.returncode, err.endswith(b"; it may be stored, or not\n"), err.count(b"\n")) == (69, True, 1), err
+    assert (process.returncode, err.endswith(b"; it may be stored, or not\n"),
+        err.count(b"\n")) == (69, True, 1), err
     assert there(flatq, sshd, "pop", "jobs", check=0).out == b"stored"
 
 
@@ -204,8 +221,11 @@ def test_a_pop_whose_client_is_gone_waits_no_longer(flatq, sshd, far):
 
 # ---- what is no URL of a host
 
-WORDS = ["-oProxyCommand=touch X", "-F/X", "a b", "a\tb", "a;touch X", "a`touch X`", "$(touch X)", "a|b", "a'b", 'a"b', "a\\b", "a*b", "é", "a\nb", "%h", "", "a&b", "a/b", "[a", "a]", "[g]", "[]"]
-URLS = [f"ssh://{word}" for word in WORDS] + [f"ssh://{word}@host" for word in WORDS if "/" not in word] + [f"ssh://host:{word}" for word in (*WORDS, "0", "65536", "22x", "-p")]
+WORDS = ["-oProxyCommand=touch X", "-F/X", "a b", "a\tb", "a;touch X", "a`touch X`", "$(touch X)",
+    "a|b", "a'b", 'a"b', "a\\b", "a*b", "é", "a\nb", "%h", "", "a&b", "a/b", "[a", "a]", "[g]",
+    "[]"]
+URLS = [f"ssh://{word}" for word in WORDS] + [f"ssh://{word}@host" for word in WORDS
+    if "/" not in word] + [f"ssh://host:{word}" for word in (*WORDS, "0", "65536", "22x", "-p")]
 
 
 def test_nothing_of_the_url_is_an_option_or_a_word_for_a_shell(flatq, tmp_path):
@@ -218,18 +238,22 @@ def test_nothing_of_the_url_is_an_option_or_a_word_for_a_shell(flatq, tmp_path):
     env = {"FLATQ_SSH": f"{program} -o *"}
     for url in URLS:
         url = url.replace("X", str(tmp_path / "ran"))
-        refused(flatq("flatq", "-H", url, "list", env=env), 64, "list", text=b"-H takes HOST:PORT, unix:PATH or ssh://")
+        refused(flatq("flatq", "-H", url, "list", env=env), 64, "list",
+            text=b"-H takes HOST:PORT, unix:PATH or ssh://")
         # Of what Python takes, a slash begins the queue's name
         if "/" not in url[6:]:
             with pytest.raises(Invalid):
                 Client(f"{url}/q")
     assert not (tmp_path / "ran").exists()
     there = r"""[sh -c 'exec flatq door --spool "${FLATQ_DIR:-${XDG_STATE_HOME:+$XDG_STATE_HOME/flatq}}"']"""
-    for url, words in (("host", "[host]"), ("me@host-1.example:0022", "[-p][22][-l][me][host-1.example]"), ("[::1]:2222", "[-p][2222][::1]"), ("a.b@c@[fe80::1]", "[-l][a.b@c][fe80::1]")):
+    for url, words in (("host", "[host]"), ("me@host-1.example:0022",
+            "[-p][22][-l][me][host-1.example]"), ("[::1]:2222", "[-p][2222][::1]"),
+            ("a.b@c@[fe80::1]", "[-l][a.b@c][fe80::1]")):
         assert flatq("flatq", "-H", f"ssh://{url}", "list", env=env).status == 69
         assert (tmp_path / "ran").read_text() == "[-o][*][-T]" + words + there
         (tmp_path / "ran").unlink()
-        assert Client(f"ssh://{url}/q").ssh.words == [word.removeprefix("00") for word in words[1:-1].split("][")] or "0022" in url
+        assert Client(f"ssh://{url}/q").ssh.words == [word.removeprefix("00")
+            for word in words[1:-1].split("][")] or "0022" in url
     from flatq.shovel import ssh
 
     assert there == f"[{ssh._DOOR}]"
@@ -280,7 +304,8 @@ def test_a_shovel_has_one_connection(far, flatq, sshd):
 
 @pytest.mark.parametrize("way", ["to", "from"])
 def test_a_shovel_that_is_cut_goes_on(far, flatq, sshd, way):
-    """Four times its connections are cut, each time when some messages more have arrived. Each message arrives once."""
+    """Four times its connections are cut, each time when some messages more have arrived. Each
+    message arrives once."""
     every = [b"%d" % number for number in range(12)]
     blob = b"".join(one + b"\n" for one in every)
     if way == "to":
@@ -293,20 +318,23 @@ def test_a_shovel_that_is_cut_goes_on(far, flatq, sshd, way):
         process = flatq.start("shovel", "-n", "12", f"{sshd.url}/there", "here")
         spool, queue = flatq.spool, "here"
     for least in (2, 4, 6, 8):
-        wait_for(lambda: len(lies(spool, queue).get("wal", [])) >= least, f"{least} messages have arrived")
+        wait_for(lambda: len(lies(spool, queue).get("wal", [])) >= least,
+            f"{least} messages have arrived")
         assert process.poll() is None
         # a process of the connection may end by itself
         with suppress(ProcessLookupError):
             sshd.cut()
     assert process.wait(100) == 0, process.stderr.read()
-    drained = there(flatq, sshd, "drain", "there", check=0) if way == "to" else flatq("drain", "here", check=0)
+    drained = there(flatq, sshd, "drain", "there", check=0) if way == "to" else flatq("drain",
+        "here", check=0)
     assert sorted(drained.out.split()) == sorted(every)
 
 
 def test_a_connection_that_does_not_end_at_once_is_killed(far, flatq, sshd, tmp_path):
     """OpenSSH may see a TERM only at the next packet. The shovel once waited for that for ever."""
     program = tmp_path / "deaf"
-    program.write_text(f"#!/bin/sh\ncase \" $* \" in *' -M '*) trap '' TERM ;; esac\nexec {flatq.env['FLATQ_SSH']} \"$@\"\n")
+    program.write_text(
+        f"#!/bin/sh\ncase \" $* \" in *' -M '*) trap '' TERM ;; esac\nexec {flatq.env['FLATQ_SSH']} \"$@\"\n")
     program.chmod(0o755)
     flatq.env["FLATQ_SSH"] = str(program)
     there(flatq, sshd, "push", "there", input=b"x", check=0)
@@ -319,7 +347,8 @@ def test_a_shovel_that_is_not_let_in(far, flatq, sshd):
     """It does not try again: that passes only when somebody changes something."""
     push(flatq, b"x", "here")
     (sshd.place / "known").write_text("")
-    refused(shovels(flatq, "here", f"{sshd.url}/there"), 77, "shovel", text=b"Host key verification failed")
+    refused(shovels(flatq, "here", f"{sshd.url}/there"), 77, "shovel",
+        text=b"Host key verification failed")
     assert flatq("pop", "here", check=0).out == b"x"
 
 
@@ -327,7 +356,8 @@ def test_a_killed_shovel_leaves_no_connection(far, flatq, sshd):
     there(flatq, sshd, "create", "there", check=0)
     process = flatq.start("shovel", f"{sshd.url}/there", "here")
     wait_for(lambda: lies(sshd.there, "there").get("wait"), "it waits there")
-    keeper, = (words for pid in children(process.pid) if b"-M" in (words := words_of(pid).split(b"\0")))
+    keeper, = (words for pid in children(process.pid)
+        if b"-M" in (words := words_of(pid).split(b"\0")))
     process.send_signal(signal.SIGKILL)
     process.wait()
     wait_for(lambda: not sshd.connections(), "its connections have ended")
@@ -336,4 +366,5 @@ def test_a_killed_shovel_leaves_no_connection(far, flatq, sshd):
 
 
 def test_the_pages_say_so():
-    assert "ssh://" in (ROOT / "README.md").read_text() and "authorized_keys" in (ROOT / "lib/doors/README.md").read_text()
+    assert "ssh://" in (ROOT / "README.md").read_text() and "authorized_keys" in (
+        ROOT / "lib/doors/README.md").read_text()

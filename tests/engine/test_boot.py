@@ -5,8 +5,10 @@ import pytest
 from engine import pop, push, refused, reserve
 
 LOOKS = (
-    "list", "list q", "stat", "peek q", "pop q", "pop -w 1 q", "reserve q", "drain q", "claim -c me q", "settle -c me 1 q", "unclaim -c me q",
-    "delete q:1", "release q:1", "touch q:1", "bury q:1", "kick q", "drop q", "close q", "wal", "wal q", "doctor", "doctor -v", "log", "work -q q true",
+    "list", "list q", "stat", "peek q", "pop q", "pop -w 1 q", "reserve q", "drain q",
+    "claim -c me q", "settle -c me 1 q", "unclaim -c me q",
+    "delete q:1", "release q:1", "touch q:1", "bury q:1", "kick q", "drop q", "close q", "wal",
+    "wal q", "doctor", "doctor -v", "log", "work -q q true",
 )
 MAKES = ("push q", "push -l q", "create q", "import q.queue")
 
@@ -26,7 +28,8 @@ def test_looking_makes_no_spool(flatq, tmp_path, verb):
     for name in ("here", "empty", "none", "none/below"):
         before = everything(tmp_path)
         done = flatq(*verb.split(), env={"FLATQ_DIR": str(tmp_path / name)})
-        refused(done, 66, verb.split()[0], text=b"no spool at %s/%s\n" % (str(tmp_path).encode(), name.encode()))
+        refused(done, 66, verb.split()[0], text=b"no spool at %s/%s\n" % (str(tmp_path).encode(),
+            name.encode()))
         assert everything(tmp_path) == before
 
 
@@ -39,10 +42,13 @@ def test_where_a_spool_is_made(flatq, tmp_path, verb):
         (tmp_path / name).mkdir()
     (tmp_path / "here/passwd").touch()
     (tmp_path / "disk/lost+found").mkdir()
-    for name, text in (("here", b"the directory is not empty"), ("none/below", b"the directory above it is missing"),
-                       ("here/passwd", b"this is no directory"), ("here/passwd/below", b"this is no directory")):
+    for name, text in (("here", b"the directory is not empty"),
+            ("none/below", b"the directory above it is missing"),
+                       ("here/passwd", b"this is no directory"),
+                       ("here/passwd/below", b"this is no directory")):
         before = everything(tmp_path)
-        refused(flatq(*verb.split(), cwd=tmp_path, input=b"x\n", env={"FLATQ_DIR": str(tmp_path / name)}), 66, text=text)
+        refused(flatq(*verb.split(), cwd=tmp_path, input=b"x\n",
+            env={"FLATQ_DIR": str(tmp_path / name)}), 66, text=text)
         assert everything(tmp_path) == before
     for name in ("empty", "new", "disk"):
         flatq(*verb.split(), cwd=tmp_path, input=b"x\n", env={"FLATQ_DIR": name}, check=0)
@@ -52,7 +58,8 @@ def test_where_a_spool_is_made(flatq, tmp_path, verb):
 @pytest.mark.new
 def test_the_spool_of_a_new_user(flatq, tmp_path):
     """Without FLATQ_DIR, it lies deeper than what a new user has."""
-    flatq("push", "q", input=b"x", env={"FLATQ_DIR": "", "XDG_STATE_HOME": "", "HOME": str(tmp_path)}, check=0)
+    flatq("push", "q", input=b"x", env={"FLATQ_DIR": "", "XDG_STATE_HOME": "",
+        "HOME": str(tmp_path)}, check=0)
     assert (tmp_path / ".local/state/flatq/q").is_dir()
 
 
@@ -65,7 +72,8 @@ def test_a_file_in_the_place_of_a_spool(flatq, spool):
 
 @pytest.mark.parametrize("booted", [False, True])
 def test_a_spool_of_another_format(flatq, spool, clock, booted):
-    """A verb of an older flatq has deleted bodies that a newer one had written: now each refuses the other's spool."""
+    """A verb of an older flatq has deleted bodies that a newer one had written: now each refuses
+    the other's spool."""
     push(flatq, b"x", "q")
     [record] = (spool / ".boot").iterdir()
     record.rename(record.with_name(record.name.replace(".v1.", ".v2.")))
@@ -99,7 +107,8 @@ def test_a_spool_whose_making_was_killed(flatq, spool, tmp_path):
     refused(flatq("pop", "q", env={"FLATQ_DIR": str(made)}), 66, text=b"nothing there")
     for kept in (".boot", ".wait", ".lock", ".sync.off"):
         (tmp_path / kept).mkdir()
-        (tmp_path / kept / kept).touch() if kept in (".lock", ".sync.off") else (tmp_path / kept / kept).mkdir()
+        (tmp_path / kept / kept).touch() if kept in (".lock",
+            ".sync.off") else (tmp_path / kept / kept).mkdir()
         push(flatq, b"x", "q", env={"FLATQ_DIR": str(tmp_path / kept)})
     (tmp_path / "tried").mkdir()
     (tmp_path / "tried/.probe.abc.1-000000000000").touch()
@@ -108,14 +117,16 @@ def test_a_spool_whose_making_was_killed(flatq, spool, tmp_path):
 
 def test_a_boot_sees_what_is_wrong_in_one_of_many_queues(flatq, spool, clock):
     """One listing shows many queues; each with anything to do is recovered as if it were alone."""
-    names = ["quiet", "damaged", "short", "bodiless", "orphan", "strange", "placeless", "unmarked", "reserved", "popped", "folded", "keyed", "half"]
+    names = ["quiet", "damaged", "short", "bodiless", "orphan", "strange", "placeless", "unmarked",
+        "reserved", "popped", "folded", "keyed", "half"]
     for name in names:
         push(flatq, b"1234", name)
         push(flatq, b"later", "-d", "1000", name)
         push(flatq, b"2", name)
         if name == "popped":
             pop(flatq, name)
-    first = {name: min((spool / name / "body").iterdir(), key=lambda path: path.name) for name in names}
+    first = {name: min((spool / name / "body").iterdir(), key=lambda path: path.name)
+        for name in names}
     first["damaged"].write_bytes(b"\0" * 8 + b"\n")
     first["short"].write_bytes(b"MTIz\n")
     first["bodiless"].unlink()
@@ -134,10 +145,13 @@ def test_a_boot_sees_what_is_wrong_in_one_of_many_queues(flatq, spool, clock):
     for name in ("damaged", "short", "bodiless"):
         assert flatq("list", name, check=0).out.split(b"\n")[-2].endswith(b" damaged"), name
         assert pop(flatq, name) == b"2"
-    assert not (spool / "orphan/body/000000000900").exists() and not (spool / "strange/wal/junk").exists()
-    assert (spool / "placeless/room").is_dir() and (spool / "unmarked/fold/~").exists() and (spool / "half/lock").exists()
+    assert not (spool / "orphan/body/000000000900").exists() and not (
+        spool / "strange/wal/junk").exists()
+    assert (spool / "placeless/room").is_dir() and (spool / "unmarked/fold/~").exists() and (
+        spool / "half/lock").exists()
     assert not list((spool / "popped/done").iterdir())
-    for name in ("quiet", "orphan", "strange", "placeless", "unmarked", "reserved", "folded", "keyed", "half"):
+    for name in ("quiet", "orphan", "strange", "placeless", "unmarked", "reserved", "folded",
+            "keyed", "half"):
         assert pop(flatq, name) == b"1234", name
         assert pop(flatq, name) == b"2", name
 
@@ -154,7 +168,8 @@ def many_reserved(flatq, spool, clock, count, owner="0", lease=600):
 
 
 def test_a_boot_with_many_reserved(flatq, spool, clock):
-    """To put one back costs no process. A boot that was killed in between has made slips, and removed nothing yet."""
+    """To put one back costs no process. A boot that was killed in between has made slips, and
+    removed nothing yet."""
     many_reserved(flatq, spool, clock, 500)
     flatq("create", "-m", "9", "q", check=0)
     (spool / "q/wal/0000065536.000000005007.1.abc.60.0.176000000000.1.-.1-0-0-0").touch()
@@ -164,15 +179,18 @@ def test_a_boot_with_many_reserved(flatq, spool, clock):
 
 
 def test_what_comes_back_of_many(flatq, spool, clock):
-    """Of more than two hundred, one process finds those that come back: a lease that is over, an owner that is dead."""
+    """Of more than two hundred, one process finds those that come back: a lease that is over, an
+    owner that is dead."""
     many_reserved(flatq, spool, clock, 400)
     out = sorted((spool / "q/out").iterdir())
     over, dead, settled, alive = out[:4]
     over.rename(over.with_name(over.name[:-12] + "000000000100"))
     dead.rename(dead.with_name(dead.name[:-14] + "999999999-000000000100.000000000000"))
-    settled = settled.rename(settled.with_name(settled.name[:-14] + "999999999-000000000100.000000000000"))
+    settled = settled.rename(settled.with_name(settled.name[:-14]
+        + "999999999-000000000100.000000000000"))
     (spool / "q/done" / settled.name).touch()
-    alive = alive.rename(alive.with_name(alive.name[:-14] + "1-%012d.000000000000" % ((clock.base + clock.seconds) * 100)))
+    alive = alive.rename(alive.with_name(alive.name[:-14]
+        + "1-%012d.000000000000" % ((clock.base + clock.seconds) * 100)))
     assert pop(flatq, "q") == b"first"
     assert pop(flatq, "q") + pop(flatq, "q") == b"xx"
     refused(flatq("pop", "q"), 66)

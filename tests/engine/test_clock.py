@@ -22,7 +22,8 @@ def wall(stub, tmp_path):
 
 @pytest.mark.new
 def test_the_wall_clock_was_in_1970(shell, flatq, wall):
-    """It may be behind the uptime where there is no battery. Then the first verb after the boot must not write a record that no other can read."""
+    """It may be behind the uptime where there is no battery. Then the first verb after the boot
+    must not write a record that no other can read."""
     wall(100)
     push(flatq, b"1")
     wall(1_700_000_000)
@@ -87,7 +88,8 @@ def test_the_wall_clock_is_set_back_and_forth(shell, flatq, clock, wall):
 
 
 def test_a_new_boot_gives_everything_back(shell, flatq, spool, clock):
-    """A boot ends every process, so all messages that were held or leased come back. New ids are still greater than the old ones."""
+    """A boot ends every process, so all messages that were held or leased come back. New ids are
+    still greater than the old ones."""
     for k in range(6):
         push(flatq, b"%d" % k, "q")
     push(flatq, b"other", "other")
@@ -111,7 +113,8 @@ def test_a_new_boot_gives_everything_back(shell, flatq, spool, clock):
 def test_what_a_pop_held_at_the_power_cut(flatq, clock):
     push(flatq, b"x" * 300000)
     process = flatq.start("pop")
-    wait_for(lambda: lies(flatq.spool).get("out") and child_named(process, "base64"), "a pop at work")
+    wait_for(lambda: lies(flatq.spool).get("out") and child_named(process, "base64"),
+        "a pop at work")
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     clock.reboot("second")
@@ -130,7 +133,8 @@ def test_settled_by_a_marker_before_the_boot(flatq, clock):
 
 
 def test_a_marker_that_outlived_the_rename_before_it(flatq, spool):
-    """A power cut may keep a pop's marker in done/ and lose the rename of the slip to out/. Then the message was not taken, and comes again."""
+    """A power cut may keep a pop's marker in done/ and lose the rename of the slip to out/. Then
+    the message was not taken, and comes again."""
     push(flatq, b"1")
     push(flatq, b"2")
     [first, _] = sorted((spool / "default/wal").iterdir())
@@ -150,7 +154,8 @@ def test_a_batch_at_the_power_cut(flatq, spool, clock):
     for k in range(3):
         push(flatq, b"%d" % k * 100000)
     process = flatq.start("drain", "-0")
-    wait_for(lambda: list(spool.glob("default/out/batch.*/*")) and child_named(process, "base64"), "a drain at work")
+    wait_for(lambda: list(spool.glob("default/out/batch.*/*")) and child_named(process, "base64"),
+        "a drain at work")
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     clock.reboot("second")
@@ -187,7 +192,8 @@ def test_a_delay_goes_on_over_a_boot(flatq, clock, wall):
 
 @pytest.mark.new
 def test_the_wall_clock_was_set_back_over_a_boot(flatq, clock, wall):
-    """The delay then takes longer by as much. Nothing else changes, since ids and the order do not depend on time."""
+    """The delay then takes longer by as much. Nothing else changes, since ids and the order do not
+    depend on time."""
     wall(1_700_000_000)
     first = push(flatq, b"1")
     push(flatq, b"2", "-d", "10")
@@ -213,12 +219,14 @@ def test_the_first_verbs_after_a_boot_at_once(flatq, clock):
 
 
 def test_a_boot_with_a_pusher_that_waits_for_its_input(flatq, spool, clock):
-    """Neither the first verb after a boot nor doctor may remove the body that a push is still writing. (The boot is a simulated one.)"""
+    """Neither the first verb after a boot nor doctor may remove the body that a push is still
+    writing. (The boot is a simulated one.)"""
     push(flatq, b"before", "q")
     process = flatq.start("push", "q")
     process.stdin.write(b"slow ")
     process.stdin.flush()
-    wait_for(lambda: child_named(process, "base64") and len(lies(spool, "q").get("body", ())) == 2, "a push at work")
+    wait_for(lambda: child_named(process, "base64") and len(lies(spool, "q").get("body", ())) == 2,
+        "a push at work")
     flatq("wal", check=0)
     (clock.path / "1").symlink_to("/proc/1")
     (clock.path / str(process.pid)).symlink_to(f"/proc/{process.pid}")
@@ -265,7 +273,8 @@ def test_a_clock_that_stands_still(flatq, spool, clock):
 
 @pytest.mark.parametrize("tool", ["base64", "date"])
 def test_a_tool_that_fails_in_the_first_verb_of_a_boot(flatq, clock, stub, tool):
-    """If a tool is killed in the first verb after a boot, that verb fails: it must not store a wrong answer for the rest of the boot."""
+    """If a tool is killed in the first verb after a boot, that verb fails: it must not store a
+    wrong answer for the rest of the boot."""
     push(flatq, b"x" * 200)
     clock.reboot("second")
     # only the first call fails
@@ -304,11 +313,15 @@ def test_what_was_set_aside_stays_after_a_boot(flatq, spool, clock):
 
 
 def test_what_processes_of_an_earlier_boot_have_left(flatq, spool, clock):
-    """Since the boot, their numbers belong to other processes: here that of the tests. While their boot lasts, they may live."""
+    """Since the boot, their numbers belong to other processes: here that of the tests. While their
+    boot lasts, they may live."""
     push(flatq, b"x", "q")
     owner = f"{os.getpid()}-999999999999"
-    left = [spool / path for path in (f".wait/{owner}.0123456789ab", f".doors/wait/{owner}.0123456789ab", f"q/wait/{owner}.0123456789ab", f".doors/{owner}/began",
-                                      f".drop.0123456789ab.{owner}/conf", f".ids.old.0123456789ab.{owner}/1000")]
+    left = [spool / path for path in (f".wait/{owner}.0123456789ab",
+        f".doors/wait/{owner}.0123456789ab", f"q/wait/{owner}.0123456789ab",
+        f".doors/{owner}/began",
+                                      f".drop.0123456789ab.{owner}/conf",
+                                      f".ids.old.0123456789ab.{owner}/1000")]
     for path in left:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
@@ -316,5 +329,6 @@ def test_what_processes_of_an_earlier_boot_have_left(flatq, spool, clock):
     assert all(path.exists() for path in left)
     clock.reboot("second")
     flatq("wal", check=0)
-    assert not [path for path in left if path.exists() or path.parent.name.startswith((".drop", ".ids.old")) and path.parent.exists()]
+    assert not [path for path in left if path.exists()
+        or path.parent.name.startswith((".drop", ".ids.old")) and path.parent.exists()]
     assert pop(flatq, "q") == b"x"

@@ -1,4 +1,5 @@
-"""Many verbs at once: no message is lost, doubled or changed. Each test runs under each shell; the laboratory does more of it (test_history.py)."""
+"""Many verbs at once: no message is lost, doubled or changed. Each test runs under each shell; the
+laboratory does more of it (test_history.py)."""
 
 import contextlib
 import hashlib
@@ -17,12 +18,14 @@ class Beside:
     """A verb that runs again and again beside the test. Each run must succeed."""
 
     def __init__(self, flatq, *command):
-        self.flatq, self.command, self.turns, self.bad, self.over = flatq, command, 0, [], threading.Event()
+        self.flatq, self.command, self.turns, self.bad, self.over = flatq, command, 0, [
+            ], threading.Event()
         self.thread = threading.Thread(target=self.run)
 
     def run(self):
         while not self.over.is_set():
-            done = subprocess.run(self.flatq.command(*self.command), env=self.flatq.environment(None), stdin=subprocess.DEVNULL, capture_output=True)
+            done = subprocess.run(self.flatq.command(*self.command),
+                env=self.flatq.environment(None), stdin=subprocess.DEVNULL, capture_output=True)
             self.turns += 1
             if done.returncode or done.stderr or done.stdout:
                 self.bad.append(done)
@@ -57,16 +60,19 @@ def collect(process):
 
 
 def all_at_once(flatq, count):
-    pops = [flatq.start("pop", "-w", "600", "q", stdin=subprocess.DEVNULL) for _ in range(count // 2)]
+    pops = [flatq.start("pop", "-w", "600", "q", stdin=subprocess.DEVNULL)
+        for _ in range(count // 2)]
     pushes = [flatq.start("push", "q") for _ in range(count)]
-    pops += [flatq.start("pop", "-w", "600", "q", stdin=subprocess.DEVNULL) for _ in range(count - count // 2)]
+    pops += [flatq.start("pop", "-w", "600", "q", stdin=subprocess.DEVNULL)
+        for _ in range(count - count // 2)]
     reading = [collect(process) for process in pops]
     for k, process in enumerate(pushes):
         feed(process, body(k))
     ids = [int(process.communicate(timeout=100)[0]) for process in pushes]
     for thread, _ in reading:
         thread.join(600)
-    assert {process.returncode for process in pushes + pops} == {0}, [result[0][1] for _, result in reading if result[0][1]]
+    assert {process.returncode for process in pushes + pops} == {0}, [result[0][1] for _,
+        result in reading if result[0][1]]
     assert len(set(ids)) == count
     got = [result[0][0] for _, result in reading]
     assert sorted(got) == sorted(body(k) for k in range(count))
@@ -98,7 +104,8 @@ def test_the_first_verbs_of_a_new_spool_at_once(shell, flatq):
 
 
 def test_a_boot_that_another_verb_sees_first(shell, flatq, stub):
-    """A verb has seen no record of this boot. Before it looks once more, and proves that, another verb makes the record."""
+    """A verb has seen no record of this boot. Before it looks once more, and proves that, another
+    verb makes the record."""
     flatq("push", input=b"x", check=0)
     for record in flatq.spool.glob(".boot/*"):
         record.unlink()
@@ -108,7 +115,8 @@ def test_a_boot_that_another_verb_sees_first(shell, flatq, stub):
 
 @pytest.mark.parametrize("when", [3, 7, 12])
 def test_a_queue_that_is_dropped_while_it_is_made(flatq, when):
-    """create stands as it makes the places, which are there already; a drop moves these away. Once, the rest was made, and all pushes failed for ever."""
+    """create stands as it makes the places, which are there already; a drop moves these away. Once,
+    the rest was made, and all pushes failed for ever."""
     flatq("create", "q", check=0)
     verb, stopped, _ = standing(flatq, "mkdir", when, "create", "q", follow=True)
     flatq("drop", "q", check=0)
@@ -122,18 +130,21 @@ def test_a_queue_that_is_dropped_while_it_is_made(flatq, when):
     wait_for(ended, "the end of create")
     out, err = verb.communicate(timeout=100)
     # uutils' mkdir fails where a place that it has found goes away
-    assert verb.returncode in (0, 69, 74) and err.count(b"\n") == (verb.returncode != 0), (verb.returncode, out, err)
+    assert verb.returncode in (0, 69, 74) and err.count(b"\n") == (verb.returncode != 0), (
+        verb.returncode, out, err)
     for text in (b"one", b"two"):
         flatq("push", "q", input=text, check=0)
         assert flatq("pop", "q", check=0).out == text
 
 
 def test_a_push_whose_message_is_folded_before_it_has_looked(flatq):
-    """A push stands behind its slip; then a checkpoint folds the message, and removes its body. Once, the push said that the queue was gone."""
+    """A push stands behind its slip; then a checkpoint folds the message, and removes its body.
+    Once, the push said that the queue was gone."""
     flatq("push", "q", input=b"first", check=0)
     flatq.env["FLATQ_FOLD"] = "1"
     log = flatq.home / "usual"
-    subprocess.run([need("strace"), "-qq", "-o", log, "-e", "trace=openat,getdents64", "-e", "signal=none", "--", *flatq.command("push", "q")], input=b"second",
+    subprocess.run([need("strace"), "-qq", "-o", log, "-e", "trace=openat,getdents64", "-e",
+        "signal=none", "--", *flatq.command("push", "q")], input=b"second",
                    env=flatq.environment(None), check=True, capture_output=True)
     lines = log.read_text().splitlines()
     slip = next(number for number, line in enumerate(lines) if "/q/wal/0" in line)

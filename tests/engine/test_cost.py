@@ -12,12 +12,14 @@ every_shell = pytest.mark.shells
 
 
 def cost(runner, *words, **more):
-    """The number of processes, and the names of the programs. Debian's mksh has no printf of its own, so each printf is one process more."""
+    """The number of processes, and the names of the programs. Debian's mksh has no printf of its
+    own, so each printf is one process more."""
     return started(runner.count(*words, **more))
 
 
 def costs(runner, programs, *words, **more):
-    """The command must start these programs, each in a process. A shell that has one of them built in need not execute a program for it."""
+    """The command must start these programs, each in a process. A shell that has one of them built
+    in need not execute a program for it."""
     processes, names = cost(runner, *words, **more)
     assert processes == len(programs)
     assert names == programs or not runs_stubs(os.path.realpath(runner.shell), "base64")
@@ -54,8 +56,8 @@ def test_pop(jobs):
 
 
 def test_what_a_door_does_not_find(clock, jobs):
-    """lib/README.md, "Cost": a `find` for each queue, and an `ls`. The test's clock stands still, since every few seconds a door also writes its
-    counters."""
+    """lib/README.md, "Cost": a `find` for each queue, and an `ls`. The test's clock stands still,
+    since every few seconds a door also writes its counters."""
     def programs(line):
         done = started(jobs.count("beanstalk", input=line + b"\r\nquit\r\n"))[1]
         return sorted(name for name in done if name in ("find", "ls", "mv", "base64"))
@@ -78,7 +80,8 @@ def test_pop_of_nothing(jobs):
 @every_shell
 @pytest.mark.parametrize(
     "words, status",
-    [("push ../x", 65), ("push -p 1e3", 65), ("push -z", 64), ("pop nowhere", 66), ("delete no-receipt", 65)],
+    [("push ../x", 65), ("push -p 1e3", 65), ("push -z", 64), ("pop nowhere", 66),
+    ("delete no-receipt", 65)],
 )
 def test_refused(jobs, words, status):
     assert cost(jobs, *words.split(), input=b"x", check=status)[0] <= 1
@@ -100,26 +103,31 @@ def test_closed(jobs):
 @every_shell
 def test_full(jobs):
     jobs("create", "-b", "2", "jobs", check=0)
-    assert Counter(cost(jobs, "push", "jobs", input=b"x", check=75)[1]) == Counter(["base64", "flock", "find", "awk", "rm"])
+    assert Counter(cost(jobs, "push", "jobs", input=b"x", check=75)[1]) == Counter(["base64",
+        "flock", "find", "awk", "rm"])
 
 
 def test_depth_changes_nothing(jobs):
-    """A few operations at two depths. `make bench` has the means of a thousand at 1,000,000 messages, with unfolding."""
+    """A few operations at two depths. `make bench` has the means of a thousand at 1,000,000
+    messages, with unfolding."""
     def costs():
         """Each pop here also looks for ended leases, which it otherwise does once a second."""
         (jobs.spool / "deep/tended").unlink(missing_ok=True)
-        return [jobs.count(*words, input=b"x" * 100) for words in (["push", "deep"], ["pop", "deep"])]
+        return [jobs.count(*words, input=b"x" * 100)
+            for words in (["push", "deep"], ["pop", "deep"])]
 
     jobs("push", "deep", input=b"first", check=0)
     costs()
     few = costs()
-    jobs("push", "-l", "deep", input=b"".join(b"%099d\n" % number for number in range(20_000)), check=0)
+    jobs("push", "-l", "deep", input=b"".join(b"%099d\n" % number for number in range(20_000)),
+        check=0)
     for _ in range(3):  # first the remaining single message, then the unfolding
         costs()
     many = costs()
     assert [started(count) for count in many] == [started(count) for count in few]
     for field in ("read", "written"):
-        assert [getattr(count, field) for count in many] == pytest.approx([getattr(count, field) for count in few], rel=0.1)
+        assert [getattr(count, field) for count in many] == pytest.approx([getattr(count,
+            field) for count in few], rel=0.1)
 
 
 def more(few, many):
@@ -128,12 +136,14 @@ def more(few, many):
 
 
 def test_what_the_other_rows_of_the_bench_start(jobs):
-    """tests/bench/README.md says why. test_http.py, test_beanstalk.py and test_door.py count those of the doors."""
+    """tests/bench/README.md says why. test_http.py, test_beanstalk.py and test_door.py count those
+    of the doors."""
     for _ in range(4):
         jobs("push", "jobs", check=0)
     worker = Counter(cost(jobs, "work", "-q", "jobs", "-n", "4", "--", "true")[1])
     for name, each in {"base64": 1, "mv": 2, "rm": 1, "setsid": 1, "true": 1}.items():
-        assert 4 * each <= worker[name] <= 4 * each + 3, ("four jobs, and the worker's start and end", name, worker)
+        assert 4 * each <= worker[name] <= 4 * each + 3, (
+            "four jobs, and the worker's start and end", name, worker)
     assert cost(jobs, "stat", "jobs")[1] == ["find", "awk"]
     assert cost(jobs, "handler", input=b"list\n")[1] == ["ls"]
     filled = [cost(jobs, "push", "-l", "jobs", input=b"x\n" * count) for count in (2000, 20000)]
@@ -148,7 +158,8 @@ def test_what_the_other_rows_of_the_bench_start(jobs):
 
 
 def test_what_the_rows_in_bulk_and_at_depth_start(jobs):
-    """Whatever there is to drain, and however deep the queue is. A key that a boot finds costs no process."""
+    """Whatever there is to drain, and however deep the queue is. A key that a boot finds costs no
+    process."""
     booted = []
     for count in (1, 2, 4):
         for number in range(count):
@@ -162,12 +173,14 @@ def test_what_the_rows_in_bulk_and_at_depth_start(jobs):
         jobs("push", "jobs", input=b"single", check=0)
         jobs("push", "-l", "jobs", input=b"x\n" * count, check=0)
         drained.append(cost(jobs, "drain", "jobs")[1])
-    assert set(drained[1]) == set(drained[0]) and drained[1].count("base64") <= 20000 // 500, "a batch has many messages"
+    assert set(drained[1]) == set(drained[0]) and drained[1].count(
+        "base64") <= 20000 // 500, "a batch has many messages"
     found = []
     for count in (2000, 20000):
         jobs("push", "-l", "deep", input=b"x\n" * count, check=0)
         jobs("reserve", "deep", check=0)  # which unfolds
-        found.append([sorted(cost(jobs, *words, "deep")[1]) for words in (["reserve"], ["claim", "-c", f"c{count}", "-n", "1"])])
+        found.append([sorted(cost(jobs, *words, "deep")[1])
+            for words in (["reserve"], ["claim", "-c", f"c{count}", "-n", "1"])])
     assert found[0] == found[1] and found[0][0] == ["base64", "mv"], found
 
 
@@ -181,5 +194,6 @@ def test_what_a_door_starts_before_it_answers_and_while_it_is_idle(jobs, stub):
         launch_door=beanstalk launch_most=99 launch_idle=30 launch_parent='' guard_due=''; guard_begin
         clock_read; guard_wal=$$ n=0
         while [ $n -lt 40 ]; do n=$((n + 1)); guard_connects c $$ 1 "$now"; done; guard_second"""
-    counted, _, _ = counting.count([jobs.shell, "-c", script, "-", str(LIB)], env=jobs.environment(None), cwd=jobs.home)
+    counted, _, _ = counting.count([jobs.shell, "-c", script, "-", str(LIB)],
+        env=jobs.environment(None), cwd=jobs.home)
     assert (counted.status, counted.processes) == (0, 0), "the guard starts nothing"

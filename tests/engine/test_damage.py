@@ -1,4 +1,5 @@
-"""A message whose body is not whole, or cannot be read, is set aside. Nobody takes a part of it for the whole, and the other messages go on."""
+"""A message whose body is not whole, or cannot be read, is set aside. Nobody takes a part of it for
+the whole, and the other messages go on."""
 
 import pytest
 
@@ -10,7 +11,8 @@ CUTS = [0, 4096, 8000]
 
 @pytest.fixture(params=CUTS)
 def half(flatq, request):
-    """A queue with half a message, and a whole one behind it. Its file is cut, as by a power cut; what is left of it is returned."""
+    """A queue with half a message, and a whole one behind it. Its file is cut, as by a power cut;
+    what is left of it is returned."""
     number = push(flatq, BODY, "q")
     push(flatq, b"whole", "q")
     body = flatq.spool / f"q/body/{number:012}"
@@ -33,7 +35,8 @@ def test_half_a_message_is_not_handed_out(shell, flatq, half, verb):
 def test_peek_prints_what_is_left(shell, flatq, half):
     for words in (["q"], ["q:1"]):
         done = flatq("peek", *words)
-        assert (done.status, done.out, done.err) == (74, half, b"peek: queue 'q': message 1 is damaged\n"), done
+        assert (done.status, done.out, done.err) == (74, half,
+            b"peek: queue 'q': message 1 is damaged\n"), done
     assert flatq("peek", "q:2", check=0).out == b"whole"
 
 
@@ -84,10 +87,12 @@ def test_a_worker_does_not_run_for_half_a_message(flatq, half):
 
 
 @pytest.mark.parametrize("door, asked", [
-    ("handler", b"pop q\n"), ("handler", b"reserve q\n"), ("beanstalk", b"watch q\r\nignore default\r\nreserve-with-timeout 0\r\n"),
+    ("handler", b"pop q\n"), ("handler", b"reserve q\n"),
+    ("beanstalk", b"watch q\r\nignore default\r\nreserve-with-timeout 0\r\n"),
     ("http", b"GET /queue?group-id=q HTTP/1.1\r\nHost: x\r\n\r\n")])
 def test_half_a_message_by_a_door(flatq, half, door, asked):
-    """The connection ends before the announced length, and the next client gets the next message."""
+    """The connection ends before the announced length, and the next client gets the next
+    message."""
     done = flatq(door, input=asked)
     assert BODY not in done.out and b"whole" not in done.out, done
     assert buried(flatq) == 1
@@ -99,7 +104,8 @@ FLAT = b"".join(b"flat%d\n" % n for n in range(100))
 
 
 def three_queues(flatq):
-    """Each with a message in a flat file, one in a block of its own, one with a body of its own and a key, a delayed and a buried one."""
+    """Each with a message in a flat file, one in a block of its own, one with a body of its own and
+    a key, a delayed and a buried one."""
     for queue in ("a", "q", "z"):
         flatq("push", "-l", queue, input=FLAT, check=0)
         flatq("push", "-d", "1000", queue, input=b"delayed", check=0)
@@ -108,7 +114,8 @@ def three_queues(flatq):
         flatq("create", "-b", "1000", queue, check=0)
 
 
-FILES = ["body/*1", "body", "queue/*/*", "queue/*", "queue", "wal", "delayed", "out", "keys/*", "conf", "head", "fold", "tmp", "lock"]
+FILES = ["body/*1", "body", "queue/*/*", "queue/*", "queue", "wal", "delayed", "out", "keys/*",
+    "conf", "head", "fold", "tmp", "lock"]
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -121,9 +128,11 @@ def test_a_file_that_cannot_be_read_at_the_boot_stops_its_queue_alone(flatq, clo
     done = faulty(flatq, READS, path, "drain", "q", when="1+")
     where = str(path.relative_to(flatq.spool / "q")).encode()
     if name == "keys/*":
-        assert (done.returncode, done.stderr) == (74, b"drain: queue 'q': cannot read a key: what was printed is deleted\n")
+        assert (done.returncode, done.stderr) == (74,
+            b"drain: queue 'q': cannot read a key: what was printed is deleted\n")
     elif done.returncode == 74:
-        assert done.stdout == b"" and where in done.stderr.splitlines()[-1] and b"doctor q" in done.stderr.splitlines()[-1], done
+        assert done.stdout == b"" and where in done.stderr.splitlines()[
+            -1] and b"doctor q" in done.stderr.splitlines()[-1], done
     else:  # nothing of it has to be read
         assert (done.returncode, done.stdout) == (0, FLAT + b"single\nnext\n"), done
     assert faulty(flatq, READS, path, "push", "a", input=b"x", when="1+").returncode == 0
@@ -143,8 +152,10 @@ def test_doctor_sets_aside_what_cannot_be_read(shell, flatq, clock, booted):
         clock.reboot("second")
     done = faulty(flatq, READS, flat, "doctor", "q", when="1+")
     first = int(flat.name.split(".")[1])
-    assert done.returncode == 0 and b"100 messages from %012d to %012d" % (first, first + 99) in done.stdout, done
-    assert [path.read_bytes().count(b"\n") for path in (flatq.spool / "q/tmp").glob("strange.*")] == [100]
+    assert done.returncode == 0 and b"100 messages from %012d to %012d" % (first,
+        first + 99) in done.stdout, done
+    assert [path.read_bytes().count(b"\n") for path in (flatq.spool / "q/tmp").glob(
+        "strange.*")] == [100]
     done = faulty(flatq, READS, body, "doctor", when="1+")
     assert done.returncode == 0 and done.stdout == b"queue 'q': message %d was unreadable: buried\n" % int(body.name), done
     assert flatq("drain", "q", check=0).out == b"next\n"
@@ -158,7 +169,8 @@ def test_a_body_that_cannot_be_read_at_two_tries(flatq, verb):
     push(flatq, b"bad", "q")
     push(flatq, b"next", "q")
     body = flatq.spool / "q/body/000000000001"
-    words = ["work", "-q", "q", "-w", "0", "-d", "0", "--", "cat"] if verb == "work" else [verb, "q"]
+    words = ["work", "-q", "q", "-w", "0", "-d", "0", "--", "cat"] if verb == "work" else [verb,
+        "q"]
     if verb != "work":
         done = faulty(flatq, READS, body, *words, when="1")
         assert (done.returncode == 74 or verb == "drain") and buried(flatq, "*") == 0, done

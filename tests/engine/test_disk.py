@@ -1,4 +1,5 @@
-"""A full disk, and directories without rights: the verb prints one clear line, returns the right exit code, and loses nothing."""
+"""A full disk, and directories without rights: the verb prints one clear line, returns the right
+exit code, and loses nothing."""
 
 import os
 import shutil
@@ -15,11 +16,13 @@ from engine import empty, lies, pop, push, refused, reserve
 
 @pytest.fixture
 def small_disk(request, flatq, tmp_path):
-    """The spool on a small file system of its own: 400 KB, or what the test's parameter tells mount."""
+    """The spool on a small file system of its own: 400 KB, or what the test's parameter tells
+    mount."""
     place = tmp_path / "disk"
     place.mkdir()
     room = getattr(request, "param", "size=400k")
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"{room},mode=700", "none", str(place)], capture_output=True, text=True)
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"{room},mode=700", "none", str(place)],
+        capture_output=True, text=True)
     if done.returncode:
         pytest.skip("mount refuses to make a small disk: " + done.stderr.strip())
     flatq.env["FLATQ_DIR"] = str(place / "spool")
@@ -46,10 +49,13 @@ def test_full_at_the_doors(flatq, small_disk):
     assert flatq("beanstalk", input=put, check=0).out == b"INSERTED 1\r\n"
     assert flatq("http", input=post, check=0).out.startswith(b"HTTP/1.1 200 ")
     fill(small_disk)
-    said = flatq("beanstalk", input=put + put.replace(b"5", b"5000").replace(b"hello", b"x" * 5000) + b"list-tube-used\r\n")
-    assert said.out == b"OUT_OF_MEMORY\r\n" * 2 + b"USING default\r\n" or (said.status, said.out) == (74, b"OUT_OF_MEMORY\r\n"), said
+    said = flatq("beanstalk", input=put + put.replace(b"5", b"5000").replace(b"hello",
+        b"x" * 5000) + b"list-tube-used\r\n")
+    assert said.out == b"OUT_OF_MEMORY\r\n" * 2 + b"USING default\r\n" or (said.status,
+        said.out) == (74, b"OUT_OF_MEMORY\r\n"), said
     assert flatq("http", input=post).out.startswith(b"HTTP/1.1 500 ")
-    assert flatq("beanstalk", input=b"reserve\r\ndelete 1\r\n").out == b"RESERVED 1 5\r\nhello\r\nDELETED\r\n"
+    assert flatq("beanstalk",
+        input=b"reserve\r\ndelete 1\r\n").out == b"RESERVED 1 5\r\nhello\r\nDELETED\r\n"
 
 
 @pytest.mark.parametrize("sync", ["on", "off"])
@@ -63,7 +69,8 @@ def test_full(shell, flatq, small_disk, sync):
         refused(flatq("push", *options, "q", input=b"new"), 74, "push", text=b"no space left")
     refused(flatq("push", "another", input=b"new"), 74, "push", text=b"no space left")
     # the failed push left nothing
-    assert {place: len(names) for place, names in lies(small_disk, "q").items()} == {place: len(names) for place, names in before.items()}
+    assert {place: len(names) for place, names in lies(small_disk,
+        "q").items()} == {place: len(names) for place, names in before.items()}
     # messages can be taken: that needs no room and frees some
     got = reserve(flatq, "q")
     assert got.body == b"0"
@@ -90,7 +97,8 @@ def test_too_large_for_what_is_left(shell, flatq, small_disk):
 
 @pytest.mark.parametrize("small_disk", ["size=400k", "size=400k,nr_inodes=90"], indirect=True)
 def test_the_first_verb_after_a_boot(request, shell, flatq, clock, small_disk):
-    """The disk is full, or has no room for another file. A pop must still work as the first verb after a boot, since it makes room."""
+    """The disk is full, or has no room for another file. A pop must still work as the first verb
+    after a boot, since it makes room."""
     numbers = [push(flatq, b"%d" % k, "q") for k in range(6)]
     fill(small_disk)
     with suppress(OSError):
@@ -104,12 +112,14 @@ def test_the_first_verb_after_a_boot(request, shell, flatq, clock, small_disk):
         path.unlink()
     assert push(flatq, b"after", "q") > max(numbers) + 900 and pop(flatq, "q") == b"after"
     flatq("wal", check=0)
-    assert len(list((small_disk / ".ids").glob("[0-9]*"))) == 1 and len(list((small_disk / ".boot").iterdir())) == 1
+    assert len(list((small_disk / ".ids").glob("[0-9]*"))) == 1 and len(list((
+        small_disk / ".boot").iterdir())) == 1
 
 
 @pytest.mark.parametrize("small_disk", ["nr_inodes=200"], indirect=True)
 def test_a_message_that_has_no_tries_left_on_a_full_disk(flatq, clock, small_disk):
-    """To bury it takes a directory. After a boot, the push journal gives that room; before, the message stays, and the checkpoint sweeps the others."""
+    """To bury it takes a directory. After a boot, the push journal gives that room; before, the
+    message stays, and the checkpoint sweeps the others."""
     flatq("create", "-m", "1", "q", check=0)
     for k in range(14):
         push(flatq, b"%d" % k, "q")
@@ -154,7 +164,8 @@ def test_no_files_left(flatq, small_disk):
 
 @pytest.fixture
 def nobody(flatq):
-    """Runs a verb as user 65534, who has no rights to the spool. That user's own spool would lie in a directory that the user may enter."""
+    """Runs a verb as user 65534, who has no rights to the spool. That user's own spool would lie in
+    a directory that the user may enter."""
     top = Path(tempfile.mkdtemp())
     top.chmod(0o755)
     prefix = []
@@ -167,8 +178,10 @@ def nobody(flatq):
             pytest.skip("user 65534 cannot read lib/")
 
     def run(verb, *arguments, input=b"", spool=top / "spool"):
-        env = flatq.environment({"FLATQ_DIR": str(spool), "HOME": str(top), "PATH": os.environ["PATH"]})
-        done = subprocess.run([*prefix, shutil.which("dash"), str(LIB / verb), *arguments], input=input, env=env, cwd="/", capture_output=True, timeout=100)
+        env = flatq.environment({"FLATQ_DIR": str(spool), "HOME": str(top),
+            "PATH": os.environ["PATH"]})
+        done = subprocess.run([*prefix, shutil.which("dash"), str(LIB / verb), *arguments],
+            input=input, env=env, cwd="/", capture_output=True, timeout=100)
         return Result(done.returncode, done.stdout, done.stderr)
 
     run.top = top
@@ -214,9 +227,12 @@ def test_a_spool_to_look_at(nobody, flatq):
     before = lies(nobody.top / "spool", "q")
     done = nobody("peek", "q")
     assert (done.status, done.out) in ((0, b"y"), (77, b"")), done
-    for verb, *arguments in (["push", "q"], ["push", "-k", "n", "q"], ["push", "-d", "5", "q"], ["push", "new"], ["push", "bound"], ["pop", "q"], ["reserve", "q"],
-                             ["delete", got.receipt], ["release", got.receipt], ["touch", got.receipt], ["bury", got.receipt], ["close", "q"],
-                             ["create", "-b", "3", "q"], ["drop", "-f", "q"], ["wal", "q"], ["pop", "-w", "1", "bound"]):
+    for verb, *arguments in (["push", "q"], ["push", "-k", "n", "q"], ["push", "-d", "5", "q"],
+            ["push", "new"], ["push", "bound"], ["pop", "q"], ["reserve", "q"],
+                             ["delete", got.receipt], ["release", got.receipt],
+                             ["touch", got.receipt], ["bury", got.receipt], ["close", "q"],
+                             ["create", "-b", "3", "q"], ["drop", "-f", "q"], ["wal", "q"],
+                             ["pop", "-w", "1", "bound"]):
         refused(nobody(verb, *arguments, input=b"new"), 77, verb)
     assert lies(nobody.top / "spool", "q") == before
     for root, _, _ in os.walk(nobody.top / "spool"):
@@ -224,7 +240,8 @@ def test_a_spool_to_look_at(nobody, flatq):
     assert pop(flatq, "q") == b"y"
 
 
-@pytest.mark.parametrize("place, verb", [("wal", "push"), ("body", "push"), ("out", "pop"), ("done", "pop")])
+@pytest.mark.parametrize("place, verb", [("wal", "push"), ("body", "push"), ("out", "pop"),
+    ("done", "pop")])
 def test_one_place_that_cannot_be_written(nobody, place, verb):
     for text in b"1", b"2":
         assert nobody("push", "q", input=text).status == 0
@@ -240,15 +257,18 @@ def test_one_place_that_cannot_be_written(nobody, place, verb):
 
 
 @pytest.mark.parametrize("verb, tool, options", [
-    ("push", "base64", []), ("push", "dd", ["-n", "1"]), ("push", "sed", ["-e"]), ("push", "flock", ["-k", "k"]), ("push", "sha1sum", ["-k", "k"]),
-    ("push", "mkdir", ["-d", "9"]), ("pop", "base64", []), ("pop", "mv", []), ("pop", "mkfifo", ["-w", "1", "empty"]),
+    ("push", "base64", []), ("push", "dd", ["-n", "1"]), ("push", "sed", ["-e"]),
+    ("push", "flock", ["-k", "k"]), ("push", "sha1sum", ["-k", "k"]),
+    ("push", "mkdir", ["-d", "9"]), ("pop", "base64", []), ("pop", "mv", []),
+    ("pop", "mkfifo", ["-w", "1", "empty"]),
 ])
 def test_a_tool_that_is_missing(flatq, stub, verb, tool, options):
     """A verb that cannot run one of its tools prints one line and changes nothing."""
     push(flatq, b"x", "q")
     before = {place: len(names) for place, names in lies(flatq.spool, "q").items()}
     missing = stub(tool, "exit 127")
-    refused(flatq(verb, *options, *([] if "empty" in options else ["q"]), input=b"y"), 70 if tool == "flock" else 74, verb)
+    refused(flatq(verb, *options, *([] if "empty" in options else ["q"]), input=b"y"),
+        70 if tool == "flock" else 74, verb)
     if tool == "flock":
         stub(tool, 'kill -9 "$$"')
         refused(flatq(verb, *options, "q", input=b"y"), 74, verb, text=b"flock failed")

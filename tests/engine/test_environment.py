@@ -247,7 +247,8 @@ def test_the_verbs_first_in_path(shell, flatq):
         run("touch", receipt)
         run("release", receipt)
         flatq("bury", flatq("reserve", "q", check=0).out.split()[0].decode(), check=0)
-        for words in ("kick q", "peek q", "stat q", "pop q", "claim -c me -n 1 many", "unclaim -c me many", "drain many",
+        for words in ("kick q", "peek q", "stat q", "pop q", "claim -c me -n 1 many",
+                "unclaim -c me many", "drain many",
                       "close q", "work -q q -w 0 -- cat", "wal", "doctor", "drop -f q", "list"):
             run(*words.split())
         run("delete", receipt)

@@ -219,7 +219,7 @@ def test_local_time(shell, flatq, q):
         write(q, "q/log", 1, at=at)
     said = flatq("log", "q", env={"TZ": "CET-1CEST,M3.5.0,M10.5.0/3"}, check=0).out.decode()
     assert [line[:22] for line in said.splitlines()] == list(times.values())
-    assert flatq("log", env={"TZ": "XXX-5:30"}, check=0).out.startswith(
+    assert flatq("log", env={"TZ": "IST-5:30"}, check=0).out.startswith(
         b"1970-01-01 05:30:00.01 q push 1 5 bytes\n")
 
 

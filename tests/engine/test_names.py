@@ -1,4 +1,5 @@
-"""Names of queues. A good name works, also in a checkpoint. A bad one is refused in one line, and nothing is changed."""
+"""Names of queues. A good name works, also in a checkpoint. A bad one is refused in one line, and
+nothing is changed."""
 
 import os
 import re
@@ -10,14 +11,19 @@ from conftest import LIB, share
 from engine import drain, empty, lies, pop, push, refused, reserve
 
 REFUSED = [
-    "", ".", "..", "../x", "x/..", "a/../b", "./x", "a/./b", "-x", "-", "--help", "*", "?", "[a]", "a b", "a\tb", "a\n", "\n", "a\nb", "a,b", "%a",
-    "a:b", "~", "~root", "a'b", 'a"b', "a\\b", "a|b", "a&b", "a>b", "`touch x`", "$(touch x)", "a{b}", "a=b", "a@b", "a#b", "a!b",
+    "", ".", "..", "../x", "x/..", "a/../b", "./x", "a/./b", "-x", "-", "--help", "*", "?", "[a]",
+    "a b", "a\tb", "a\n", "\n", "a\nb", "a,b", "%a",
+    "a:b", "~", "~root", "a'b", 'a"b', "a\\b", "a|b", "a&b", "a>b", "`touch x`", "$(touch x)",
+    "a{b}", "a=b", "a@b", "a#b", "a!b",
     "\x7f", "\xe4", "x" * 201, "x" * 300, "a/" * 150 + "a", "x" * 5000,
 ]
 ALLOWED = [
-    "a.wal", "a/b", ".x", "..x", "...", "a..b", "a;b", ";", "$", "$x", "${x}".replace("{", "(").replace("}", ")"), "$(id)", "$(touch-x)", "_", "+", "a+b-c",
-    "()", "0", "08", "a/.b", "/", "a/", "/a", "a//b", "wal", "out", "done", "buried", "delayed", "fold",
-    "queue", "unfold", "head", "body", "keys", "tmp", "wait", "room", "ids", ".ids", ".boot", ".lock", ".wait", "CON", "x" * 200, "a" + "/a" * 99,
+    "a.wal", "a/b", ".x", "..x", "...", "a..b", "a;b", ";", "$", "$x",
+    "${x}".replace("{", "(").replace("}", ")"), "$(id)", "$(touch-x)", "_", "+", "a+b-c",
+    "()", "0", "08", "a/.b", "/", "a/", "/a", "a//b", "wal", "out", "done", "buried", "delayed",
+    "fold",
+    "queue", "unfold", "head", "body", "keys", "tmp", "wait", "room", "ids", ".ids", ".boot",
+    ".lock", ".wait", "CON", "x" * 200, "a" + "/a" * 99,
 ]
 
 
@@ -29,7 +35,8 @@ def as_argument(verb, name):
     return [verb, "default:1" if verb == "delete" else name]
 
 
-@pytest.mark.parametrize("verb", ["push", "pop", "reserve", "kick", "peek", "close", "create", "drop", "wal"])
+@pytest.mark.parametrize("verb", ["push", "pop", "reserve", "kick", "peek", "close", "create",
+    "drop", "wal"])
 def test_what_is_refused(flatq, spool, tmp_path, verb):
     flatq("create", check=0)
     before = everything(tmp_path)
@@ -69,8 +76,8 @@ def test_receipts_of_bad_names(flatq, spool):
 
 
 def allowed(flatq, spool, tmp_path, names):
-    """Push, checkpoint, reserve, put back and pop under each of the names, in one spool. (mksh takes an argument that begins with a plus for an
-    option, so there is `--`.)"""
+    """Push, checkpoint, reserve, put back and pop under each of the names, in one spool. (mksh
+    takes an argument that begins with a plus for an option, so there is `--`.)"""
     outside = everything(flatq.home)
     for name in names:
         push(flatq, b"1 " + name.encode(), "--", name)
@@ -98,7 +105,8 @@ def test_what_is_allowed_in_every_shell(shell, flatq, spool, tmp_path):
 
 
 def test_names_that_differ_are_queues_that_differ(flatq):
-    names = ["a/b", "a//b", "/a/b", "a/b/", "a.b", ".a/b", "a", "A", "..a", ".a", "...a", "a+b", "a;b"]
+    names = ["a/b", "a//b", "/a/b", "a/b/", "a.b", ".a/b", "a", "A", "..a", ".a", "...a", "a+b",
+        "a;b"]
     for name in names:
         push(flatq, name.encode(), name)
     assert [pop(flatq, name) for name in names] == [name.encode() for name in names]
@@ -113,7 +121,8 @@ def test_a_queue_called_like_a_part_of_the_spool(flatq, spool):
     assert pop(flatq, ".ids") == b"y"
 
 
-ANYWHERE = ["with blank", "new\nline", "st*r", "[a]", "$(touch x)", "quo'te\"", "back\\slash", "-n", "a,b", "%d", "out", "done", "buried", "queue", "fold"]
+ANYWHERE = ["with blank", "new\nline", "st*r", "[a]", "$(touch x)", "quo'te\"", "back\\slash", "-n",
+    "a,b", "%d", "out", "done", "buried", "queue", "fold"]
 
 
 @pytest.mark.new
@@ -170,7 +179,8 @@ def test_where_the_spool_is_when_nobody_says(shell, flatq):
     for home in (None, ""):
         refused(flatq("push", env={**nobody, "HOME": home}, input=b"x"), 64, "push", text=b"HOME")
     assert everything(flatq.home) == before
-    assert flatq("pop", env={"HOME": None, "FLATQ_DIR": None, "XDG_STATE_HOME": state}, check=0).out == b"state"
+    assert flatq("pop", env={"HOME": None, "FLATQ_DIR": None, "XDG_STATE_HOME": state},
+        check=0).out == b"state"
 
 
 def test_nobody_but_the_owner_reads(flatq, spool):
@@ -186,8 +196,11 @@ def test_through_a_link_and_from_the_search_path(shell, flatq, tmp_path):
     """A verb works by the path of lib/push, as `flatq push`, and from its own directory."""
     import subprocess
     from conftest import LIB
-    for command, cwd in (([flatq.shell, "push"], LIB), ([flatq.shell, "./push"], LIB), ([flatq.shell, str(LIB / "flatq"), "push"], tmp_path), ([flatq.shell, "flatq", "push"], LIB)):
-        done = subprocess.run(command, input=b"x", cwd=cwd, env=flatq.environment(None), capture_output=True, timeout=100)
+    for command, cwd in (([flatq.shell, "push"], LIB), ([flatq.shell, "./push"], LIB),
+            ([flatq.shell, str(LIB / "flatq"), "push"], tmp_path),
+            ([flatq.shell, "flatq", "push"], LIB)):
+        done = subprocess.run(command, input=b"x", cwd=cwd, env=flatq.environment(None),
+            capture_output=True, timeout=100)
         assert done.returncode == 0 and done.stderr == b"", (command, done)
         assert pop(flatq) == b"x"
 
@@ -200,8 +213,10 @@ def test_drain_of_a_name_with_everything_in_it(flatq):
 
 
 def test_no_pattern_of_the_spool_can_match_a_single_queue():
-    """On the disk no queue's name begins with a dot, so what begins with one is not a queue; and `*` means all of them. A sweep that looked for
-    `probe.*.*` removed the queue `probe.a.b`."""
-    found = [pattern for path in LIB.rglob("*") if path.is_file() for pattern in re.findall(r'"\$FLATQ_DIR"/([^\s;)"}]+)', path.read_text(errors="replace"))]
+    """On the disk no queue's name begins with a dot, so what begins with one is not a queue; and
+    `*` means all of them. A sweep that looked for `probe.*.*` removed the queue `probe.a.b`."""
+    found = [pattern for path in LIB.rglob("*") if path.is_file()
+        for pattern in re.findall(r'"\$FLATQ_DIR"/([^\s;)"}]+)', path.read_text(errors="replace"))]
     assert ".drop.*" in found
-    assert [pattern for pattern in found if set(pattern.partition("/")[0]) & set("*?[") and pattern[0] != "." and pattern.partition("/")[0] != "*"] == []
+    assert [pattern for pattern in found if set(pattern.partition("/")[0]) & set("*?[")
+        and pattern[0] != "." and pattern.partition("/")[0] != "*"] == []

@@ -1,5 +1,5 @@
-"""What the command line of each verb refuses. Its numbers are decimal digits: leading zeros do not count, nothing is executed, nothing
-overflows."""
+"""What the command line of each verb refuses. Its numbers are decimal digits: leading zeros do not
+count, nothing is executed, nothing overflows."""
 
 import shlex
 import subprocess
@@ -11,42 +11,57 @@ from conftest import LIB, share
 from engine import empty, lies, pop, push, refused, reserve
 
 NOT = [
-    "", "-1", "+1", "1e3", "1.0", "0x10", "a", "1 ", " 1", "1\n", "\n1", "1\n2", "99999999999999999999", "9" * 200, "4294967296",
-    "a[$(touch x)]", "$(touch x)", "`touch x`", "1;touch x", "number", "id", "1+1", "(1)", "1,5", "\xd9\xa1", "infinity", "-", "--", "*",
+    "", "-1", "+1", "1e3", "1.0", "0x10", "a", "1 ", " 1", "1\n", "\n1", "1\n2",
+    "99999999999999999999", "9" * 200, "4294967296",
+    "a[$(touch x)]", "$(touch x)", "`touch x`", "1;touch x", "number", "id", "1+1", "(1)", "1,5",
+    "\xd9\xa1", "infinity", "-", "--", "*",
 ]
 
 REFUSED = {
     64: [
-        "flatq push -y", "push -y", "push -p", "push -y q", "push --priority 3", "push a b", "push -n 1 -e", "push -e -l", "push -e -0", "pop -y", "pop -n 2",
-        "delete", "delete q:1.1.abc q:1.1.abc", "release", "release q:1.1.abc q:1.1.abc", "touch", "touch q:1.1.abc q:1.1.abc", "bury",
-        "bury q:1.1.abc q:1.1.abc", "claim", "claim -c me a b", "settle -c me", "settle 5", "unclaim", "work", "work -w 0", "work --", "work -z -- true",
-        "work --nonsense -- true", "work -n", "work --max", "work --until-empty=1 true", "work --pid-file", "work --pid-file= -- true",
-        "work --daemon=1 -- true", "mqueue", "mqueue x", "mqueue in", "mqueue in -x /a", "mqueue in /a b c", "mqueue stat /a b", "pressure", "pressure nothing",
-        "pressure put -x", "pressure put a b", "shovel", "shovel a", "shovel a b c", "shovel a a", "shovel -x a b",
+        "flatq push -y", "push -y", "push -p", "push -y q", "push --priority 3", "push a b",
+        "push -n 1 -e", "push -e -l", "push -e -0", "pop -y", "pop -n 2",
+        "delete", "delete q:1.1.abc q:1.1.abc", "release", "release q:1.1.abc q:1.1.abc", "touch",
+        "touch q:1.1.abc q:1.1.abc", "bury",
+        "bury q:1.1.abc q:1.1.abc", "claim", "claim -c me a b", "settle -c me", "settle 5",
+        "unclaim", "work", "work -w 0", "work --", "work -z -- true",
+        "work --nonsense -- true", "work -n", "work --max", "work --until-empty=1 true",
+        "work --pid-file", "work --pid-file= -- true",
+        "work --daemon=1 -- true", "mqueue", "mqueue x", "mqueue in", "mqueue in -x /a",
+        "mqueue in /a b c", "mqueue stat /a b", "pressure", "pressure nothing",
+        "pressure put -x", "pressure put a b", "shovel", "shovel a", "shovel a b c", "shovel a a",
+        "shovel -x a b",
     ],
     65: [
-        "push -k ''", "pop -n 0 -l", "peek -s gone", "work -n 0 true", "work -n 08x true", "work -j 0 true", "work -j 'a[$(touch x)]' true", "work -t 0 true",
-        "work -d 1, true", "work -d ,1 true", "work -d 1,2,3 true", "work -m -1 true", "work -w 99999999999999999999 true", "work -x 1e3 true",
-        "work -q ../x true", "work -q a,,b true", "work --queues= true", "mqueue in -n x /a", "pressure put -w x q", "shovel -n x a b", "shovel a http://b",
+        "push -k ''", "pop -n 0 -l", "peek -s gone", "work -n 0 true", "work -n 08x true",
+        "work -j 0 true", "work -j 'a[$(touch x)]' true", "work -t 0 true",
+        "work -d 1, true", "work -d ,1 true", "work -d 1,2,3 true", "work -m -1 true",
+        "work -w 99999999999999999999 true", "work -x 1e3 true",
+        "work -q ../x true", "work -q a,,b true", "work --queues= true", "mqueue in -n x /a",
+        "pressure put -w x q", "shovel -n x a b", "shovel a http://b",
     ],
 }
 
 
-@pytest.mark.parametrize("verb", sorted({words.split()[0] for lines in REFUSED.values() for words in lines}))
+@pytest.mark.parametrize("verb", sorted({words.split()[0] for lines in REFUSED.values()
+    for words in lines}))
 def test_usage(shell, flatq, spool, verb):
     """One line says what is wrong, and nothing is created."""
     flatq.env["FLATQ_PYTHON"] = sys.executable
     for status, lines in REFUSED.items():
         for first, *args in map(shlex.split, lines):
             if first == verb:
-                refused(flatq(verb, *args, input=b"x\n.\n"), status, args[0] if verb == "flatq" else verb)
+                refused(flatq(verb, *args, input=b"x\n.\n"), status,
+                    args[0] if verb == "flatq" else verb)
     assert not (spool / "default").exists() and not list(flatq.home.iterdir())
 
 
 # verb, option, and the other words that it needs
 OPTIONS = [
-    ("push", "-p"), ("push", "-d"), ("push", "-t"), ("push", "-w"), ("push", "-n"), ("pop", "-w"), ("pop", "-n", "-l"), ("reserve", "-w"), ("reserve", "-t"),
-    ("kick", "-n"), ("create", "-b"), ("create", "-m"), ("release", "-p"), ("release", "-d"), ("touch", "-t"), ("bury", "-p"),
+    ("push", "-p"), ("push", "-d"), ("push", "-t"), ("push", "-w"), ("push", "-n"), ("pop", "-w"),
+    ("pop", "-n", "-l"), ("reserve", "-w"), ("reserve", "-t"),
+    ("kick", "-n"), ("create", "-b"), ("create", "-m"), ("release", "-p"), ("release", "-d"),
+    ("touch", "-t"), ("bury", "-p"),
 ]
 MORE = ("push -n", "create -b", "create -m")  # these take more than 4294967295
 
@@ -78,7 +93,8 @@ def test_in_every_shell(shell, flatq, spool):
     for value in ("", "-1", "1e3", "99999999999999999999", "4294967296", "a[$(touch x)]", "1\n2"):
         refused(flatq("push", "-p", value, "q", input=b"x"), 65, "push")
         refused(flatq("pop", "-w", value, "q"), 65, "pop")
-        refused(flatq("create", "-b", value if value != "4294967296" else "1000000000", "q"), 65, "create")
+        refused(flatq("create", "-b", value if value != "4294967296" else "1000000000", "q"), 65,
+            "create")
     assert not (spool / "q").exists()
     assert not list(flatq.home.iterdir())
 
@@ -122,14 +138,18 @@ def test_the_largest(shell, flatq):
 
 @pytest.mark.shells
 def test_a_time_that_is_too_late_for_32_bits(shell, flatq):
-    """mksh counts in 32 bits. In July 2028, nine years later are after 2038: a delay must not wrap around into the past, from which no message comes back."""
+    """mksh counts in 32 bits. In July 2028, nine years later are after 2038: a delay must not wrap
+    around into the past, from which no message comes back."""
     script = 'lib=%s; . "$lib/engine/common.sh"; shell_reset; need engine/clock; clock_add 4294967295 186000000007; echo "$later"' % LIB
-    done = subprocess.run([flatq.shell, "-c", script, "sh"], env=flatq.env, capture_output=True, timeout=100)
+    done = subprocess.run([flatq.shell, "-c", script, "sh"], env=flatq.env, capture_output=True,
+        timeout=100)
     assert done.stdout in (b"216000000007\n", b"214748364707\n"), done
 
 
 def test_the_clock_after_2038_in_32_bits(shell, flatq):
-    """mksh: a negative number would become a part of a slip's name, which no verb could read: the message would be lost."""
+    """mksh: a negative number would become a part of a slip's name, which no verb could read: the
+    message would be lost."""
     script = 'lib=%s; . "$lib/engine/common.sh"; shell_reset; epoch=2147483000; clock_epoch 000000100007; echo "$epoch_time"' % LIB
-    done = subprocess.run([flatq.shell, "-c", script, "sh"], env=flatq.env, capture_output=True, timeout=100)
+    done = subprocess.run([flatq.shell, "-c", script, "sh"], env=flatq.env, capture_output=True,
+        timeout=100)
     assert done.stdout in (b"214748400007\n", b"214748364707\n"), done

@@ -1,4 +1,5 @@
-"""A spool with unexpected things in it, from a crash, an older version or another program. Every verb works, and no message is lost."""
+"""A spool with unexpected things in it, from a crash, an older version or another program. Every
+verb works, and no message is lost."""
 
 import json
 import shutil
@@ -11,14 +12,19 @@ from conftest import share
 from engine import lies, pop, push, refused, reserve
 
 
-PLACES = ["body", "wal", "fold", "queue", "unfold", "head", "out", "done", "delayed", "buried", "keys", "wait", "room", "tmp"]
+PLACES = ["body", "wal", "fold", "queue", "unfold", "head", "out", "done", "delayed", "buried",
+    "keys", "wait", "room", "tmp"]
 SLIP = "0000065536.000000000900.0.0.60.0.176000000000.1.-.0-0-0-0"
 
-# names like nothing, like a message's, like a flat file's, and with characters that a shell treats specially
+# names like nothing, like a message's, like a flat file's, and with characters that a shell treats
+# specially
 STRANGE = [
-    "junk", "0", "!first", "~last", "a b", "new\nline", "*", "?", "[a]", "-n", "$(touch x)", ".hidden", "0000000000", "0000000000.000000000001",
-    "0000065536.000000000000.0.0.60.0.000000000000.0.-", SLIP + ".extra", SLIP.replace("65536", "x5536"), SLIP[:40], "x" * 250,
-    "0000000000.000000000001.000000000002.2.0.abc", "1.2.3.4.5.6", "1.2.3.4.5.6.7.8.9.10.11.12", "....", "a.b.c.d.e.f.g.h.i.j",
+    "junk", "0", "!first", "~last", "a b", "new\nline", "*", "?", "[a]", "-n", "$(touch x)",
+    ".hidden", "0000000000", "0000000000.000000000001",
+    "0000065536.000000000000.0.0.60.0.000000000000.0.-", SLIP + ".extra",
+    SLIP.replace("65536", "x5536"), SLIP[:40], "x" * 250,
+    "0000000000.000000000001.000000000002.2.0.abc", "1.2.3.4.5.6", "1.2.3.4.5.6.7.8.9.10.11.12",
+    "....", "a.b.c.d.e.f.g.h.i.j",
     "000000000000.0000000000.000000000001", "\xe4",
 ]
 
@@ -43,7 +49,8 @@ def three(flatq):
 
 
 def every_verb(flatq, queue="q"):
-    """Run the verbs of a usual day. The queue must have held exactly the messages of three() before."""
+    """Run the verbs of a usual day. The queue must have held exactly the messages of three()
+    before."""
     assert reserve(flatq, queue).body == b"1"
     push(flatq, b"5", "-k", "another key", queue)
     assert b"dup" in flatq("push", "-k", "key", queue, check=0).out
@@ -69,7 +76,8 @@ def test_a_strange_file_that_another_verb_sets_aside_first(shell, flatq, spool, 
 
 
 def test_what_a_failed_verb_tried_is_removed(shell, flatq, spool):
-    """A push that has failed tries the disk there, to say why. It may be stopped or killed before it removes that."""
+    """A push that has failed tries the disk there, to say why. It may be stopped or killed before
+    it removes that."""
     push(flatq, b"x", "q")
     (spool / "q/wal/probe.abc.1-000000000000").write_bytes(b"0" * 65536)
     (spool / "q/wal/probe.abd.1-000000000000").mkdir()
@@ -92,7 +100,8 @@ def test_a_strange_file_that_cannot_be_set_aside(flatq, spool, stub):
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("place, kind", share("strange", [(place, kind) for place in PLACES for kind in ("file", "directory")], 6))
+@pytest.mark.parametrize("place, kind", share("strange",
+    [(place, kind) for place in PLACES for kind in ("file", "directory")], 6))
 def test_strange_files(flatq, spool, place, kind):
     three(flatq)
     strange_files(spool / "q", place, kind)
@@ -113,7 +122,8 @@ def test_strange_files_in_every_shell(shell, flatq, spool):
     every_verb(flatq)
 
 
-@pytest.mark.parametrize("place", ["delayed/strange", "delayed/0", "delayed/!", "queue/strange", "queue/0", "head/strange", "head/0", "fold/strange", "fold/0"])
+@pytest.mark.parametrize("place", ["delayed/strange", "delayed/0", "delayed/!", "queue/strange",
+    "queue/0", "head/strange", "head/0", "fold/strange", "fold/0"])
 def test_strange_directories_with_strange_files(flatq, spool, place):
     three(flatq)
     directory = spool / "q" / place
@@ -139,7 +149,8 @@ def test_strange_files_do_not_hold_up_what_is_delayed(flatq, spool):
 def test_strange_files_in_the_spool_itself(flatq, spool, kind):
     number = three(flatq)
     for place in ("", ".ids", ".boot", ".wait"):
-        for name in [*STRANGE, "lost+found", ".drop.1", ".ids.old.1", "zzz", "zzzzzzzzz", "999-1.x", "999-000000000001.abcdef012345"]:
+        for name in [*STRANGE, "lost+found", ".drop.1", ".ids.old.1", "zzz", "zzzzzzzzz", "999-1.x",
+                "999-000000000001.abcdef012345"]:
             path = spool / place / name
             if path.exists() or path.is_symlink():
                 continue
@@ -155,10 +166,12 @@ def test_strange_files_in_the_spool_itself(flatq, spool, kind):
     assert not list(flatq.home.iterdir())
 
 
-CONTENTS = ["", "\n", "garbage\n", "a[$(touch x)]\n", "-1\n", "\0\0\0\0", "99999999999999999999 1\n", "08\n", "x" * 5000]
+CONTENTS = ["", "\n", "garbage\n", "a[$(touch x)]\n", "-1\n", "\0\0\0\0",
+    "99999999999999999999 1\n", "08\n", "x" * 5000]
 
 
-@pytest.mark.parametrize("name, content", [(name, content) for name in ("tended", "keys/*") for content in CONTENTS] +
+@pytest.mark.parametrize("name, content", [(name, content) for name in ("tended", "keys/*")
+    for content in CONTENTS] +
                          [(name, "garbage\n") for name in ("log", "closed", "lock")])
 def test_strange_contents(flatq, spool, name, content):
     """The file is damaged, as after a power cut. A verb goes on without it."""
@@ -181,14 +194,16 @@ def test_strange_contents(flatq, spool, name, content):
     assert not list(flatq.home.iterdir())
 
 
-@pytest.mark.parametrize("content", ["", "\n", "garbage\n", "a[$(touch x)] 1\n", "-1 -1\n", "\0\0", "99999999999999999999 1\n", "08 09\n", "3\n"])
+@pytest.mark.parametrize("content", ["", "\n", "garbage\n", "a[$(touch x)] 1\n", "-1 -1\n", "\0\0",
+    "99999999999999999999 1\n", "08 09\n", "3\n"])
 def test_a_conf_that_is_damaged(flatq, spool, content):
     push(flatq, b"x", "q")
     (spool / "q/conf").write_text(content)
     for verb in ("push", "pop"):
         done = flatq(verb, "q", input=b"y")
         assert done.status in (0, 65), done
-        assert done.status == 0 or (done.out == b"" and done.err.count(b"\n") == 1 and b"damaged" in done.err), done
+        assert done.status == 0 or (done.out == b"" and done.err.count(b"\n") == 1
+            and b"damaged" in done.err), done
     assert not list(flatq.home.iterdir())
     # a new one is good
     (spool / "q/conf").unlink()
@@ -210,11 +225,13 @@ def test_a_directory_in_the_place_of_a_file(flatq, spool, name):
 
 @pytest.mark.parametrize("place", PLACES)
 def test_a_place_that_is_missing(flatq, spool, place):
-    """The queue is half created, half removed, or from an older version. A verb does what it can, and says in one line what it cannot."""
+    """The queue is half created, half removed, or from an older version. A verb does what it can,
+    and says in one line what it cannot."""
     push(flatq, b"1", "q")
     push(flatq, b"2", "-p", "70000", "q")
     shutil.rmtree(spool / "q" / place)
-    for verb, *arguments in (["push", "q"], ["push", "-k", "k", "q"], ["push", "-d", "9", "q"], ["pop", "q"], ["reserve", "q"], ["pop", "-w", "1", "q"], ["kick", "q"],
+    for verb, *arguments in (["push", "q"], ["push", "-k", "k", "q"], ["push", "-d", "9", "q"],
+            ["pop", "q"], ["reserve", "q"], ["pop", "-w", "1", "q"], ["kick", "q"],
                              ["wal", "q"], ["peek", "q"], ["close", "q"], ["create", "q"]):
         done = flatq(verb, *arguments, input=b"new")
         assert done.status in (0, 66, 69, 74), (verb, arguments, done)
@@ -227,7 +244,8 @@ def test_a_place_that_is_missing(flatq, spool, place):
 
 @pytest.mark.parametrize("body", [None, b"", b"not base64 !!\n", b"YQ", b"YQ==\nYQ==\n"])
 def test_a_slip_without_a_whole_body(flatq, spool, body, clock):
-    """A power cut may leave such a slip of a push that was not acknowledged. After the boot it is buried, and delays no other message."""
+    """A power cut may leave such a slip of a push that was not acknowledged. After the boot it is
+    buried, and delays no other message."""
     push(flatq, b"1", "q")
     push(flatq, b"2", "-p", "70000", "q")
     (spool / "q/wal" / SLIP).touch()
@@ -255,7 +273,8 @@ def test_a_body_without_a_slip(flatq, spool, clock):
 
 
 def test_doctor_syncs_a_flat_file_before_the_old_one_goes(flatq, spool, stub):
-    """It syncs the new flat file and the bad lines before it renames the new one over the old, and then to its own name."""
+    """It syncs the new flat file and the bad lines before it renames the new one over the old, and
+    then to its own name."""
     flatq.env["FLATQ_FOLD"] = "5"
     for k in range(6):
         push(flatq, b"%d" % k, "q")
@@ -270,7 +289,8 @@ def test_doctor_syncs_a_flat_file_before_the_old_one_goes(flatq, spool, stub):
     said = [line.split() for line in (flatq.home / "synced").read_text().splitlines()]
     block = new.parent.name
     nonce = said[-2][0].removeprefix("flat.")
-    assert [[f"flat.{nonce}", f"strange.{nonce}.{old.name}", "tmp", old.name], [block, new.name]] == said[-2:]
+    assert [[f"flat.{nonce}", f"strange.{nonce}.{old.name}", "tmp", old.name],
+        [block, new.name]] == said[-2:]
 
 
 def test_a_queue_by_a_link(shell, flatq, spool, tmp_path):

@@ -1,4 +1,5 @@
-"""pop takes the oldest of the most urgent messages. It settles the message once it has written it, and puts it back if it cannot write."""
+"""pop takes the oldest of the most urgent messages. It settles the message once it has written it,
+and puts it back if it cannot write."""
 
 import os
 import signal
@@ -54,7 +55,8 @@ def test_closed(shell, flatq):
 
 
 def test_what_somebody_holds_of_a_closed_queue_can_come_back(flatq):
-    """A pop says that a closed queue is done only when no message can come back. Before that it says that the queue is empty."""
+    """A pop says that a closed queue is done only when no message can come back. Before that it
+    says that the queue is empty."""
     push(flatq, b"x", "q")
     got = reserve(flatq, "q")
     flatq("close", "q", check=0)
@@ -77,7 +79,8 @@ def test_a_closed_queue_is_not_empty_while_a_message_is_delayed(shell, flatq):
     flatq("kick", "q", check=0)
     assert process.communicate(timeout=60) == (b"kicked", b"")
     assert pop(flatq, "-w", "60", "r") == b"late"
-    for words in (["pop"], ["reserve"], ["pop", "-l"], ["drain"], ["claim", "-c", "me"], ["pop", "-w", "60"], ["pop", "-l", "-w", "60"]):
+    for words in (["pop"], ["reserve"], ["pop", "-l"], ["drain"], ["claim", "-c", "me"],
+            ["pop", "-w", "60"], ["pop", "-l", "-w", "60"]):
         refused(flatq(*words, "r"), 69, words[0], text=b"closed and empty")
 
 
@@ -86,12 +89,14 @@ def test_of_a_closed_queue_a_kick_leaves_nothing_delayed(flatq):
     push(flatq, b"late", "-d", "1000", "q")
     flatq("close", "q", check=0)
     flatq("kick", "q", check=0)
-    assert pop(flatq, "q") == b"late" and lies(flatq.spool, "q").get("delayed") is None and list(flatq.spool.glob("q/delayed/*/*"))
+    assert pop(flatq, "q") == b"late" and lies(flatq.spool,
+        "q").get("delayed") is None and list(flatq.spool.glob("q/delayed/*/*"))
     refused(flatq("pop", "-w", "60", "q"), 69, "pop")
 
 
 def test_what_is_kicked_just_now_is_not_overlooked(flatq, stub):
-    """The message moves after pop has listed the places, and before it looks whether it is still delayed."""
+    """The message moves after pop has listed the places, and before it looks whether it is still
+    delayed."""
     push(flatq, b"late", "-d", "1000", "q")
     flatq("close", "q", check=0)
     kick = f"[ -e $HOME/kicked ] || {{ : >$HOME/kicked; {flatq.shell} {LIB}/kick q >/dev/null; }}"
@@ -106,7 +111,8 @@ def test_the_end_of_a_message_that_cannot_be_written(flatq):
     push(flatq, b"", "q")
     out, err = process.communicate(timeout=100)
     full.close()
-    assert process.returncode == 74 and err.count(b"\n") == 1 and b"in full" in err, (process.returncode, err)
+    assert process.returncode == 74 and err.count(b"\n") == 1 and b"in full" in err, (
+        process.returncode, err)
     assert flatq("pop", "-l", "q", check=0).out == b"\n"
 
 
@@ -117,7 +123,8 @@ def test_more_than_one_only_with_a_separator(shell, flatq):
 
 
 def held(flatq, *queues):
-    """A pop that has its message, and stands still in the middle of writing it, since nobody reads its pipe."""
+    """A pop that has its message, and stands still in the middle of writing it, since nobody reads
+    its pipe."""
     process = flatq.start("pop", *queues)
     wait_for(lambda: child_named(process, "base64"), "base64 at work")
     names = lambda: lies(flatq.spool, queues[0] if queues else "default").get("out")
@@ -147,7 +154,8 @@ def test_stopped_alone_it_gives_back_when_the_reader_is_gone(shell, flatq):
 
 
 def test_killed_it_gives_back_at_once(shell, flatq):
-    """The next verb sees that the owner is dead, and puts the message back to its old place. No lease has to end first."""
+    """The next verb sees that the owner is dead, and puts the message back to its old place. No
+    lease has to end first."""
     push(flatq, BIG, "q")
     process = held(flatq, "q")
     orphans = children(process.pid)
@@ -173,11 +181,13 @@ def test_killed_it_gives_back_before_later_ones(flatq, spool):
 
 
 def test_a_dead_owner_that_nobody_has_reaped(flatq):
-    """A zombie has a /proc entry, but settles nothing. In a container whose process 1 does not reap, it stays forever, so it must count as dead."""
+    """A zombie has a /proc entry, but settles nothing. In a container whose process 1 does not
+    reap, it stays forever, so it must count as dead."""
     push(flatq, BIG)
     process = held(flatq)
     os.killpg(process.pid, signal.SIGKILL)
-    wait_for(lambda: open(f"/proc/{process.pid}/stat").read().rsplit(") ", 1)[1][0] == "Z", "a zombie")
+    wait_for(lambda: open(f"/proc/{process.pid}/stat").read().rsplit(") ", 1)[1][0] == "Z",
+        "a zombie")
     assert pop(flatq) == BIG
     assert process.wait() == -signal.SIGKILL
 
@@ -197,7 +207,8 @@ def test_standard_output_that_cannot_be_written(shell, flatq, honest):
     push(flatq, b"keyed " + BIG, "-k", "key")
     push(flatq, b"second")
     for script in ('exec "$@" >&-', 'exec "$@" >/dev/full'):
-        done = subprocess.run(["dash", "-c", script, "-", *flatq.command("pop")], env=flatq.environment(None), cwd=flatq.home,
+        done = subprocess.run(["dash", "-c", script, "-", *flatq.command("pop")],
+            env=flatq.environment(None), cwd=flatq.home,
                               stderr=subprocess.PIPE, timeout=100)
         assert done.returncode == 74, (script, done)
         assert done.stderr.startswith(b"pop: ") and done.stderr.count(b"\n") == 1, (script, done)
@@ -256,12 +267,14 @@ def test_too_many_tries_bury_what_cannot_be_written(flatq):
 
 @pytest.mark.shells
 def test_a_body_that_was_written_anew_while_it_was_read(shell, flatq, spool, stub):
-    """The lease has ended, and the message was folded and is just being unfolded: what would be read is cut off, and base64 says nothing."""
+    """The lease has ended, and the message was folded and is just being unfolded: what would be
+    read is cut off, and base64 says nothing."""
     push(flatq, b"gone")
     body = spool / "default/body/000000000001"
     stub("mv", f'"$REAL" "$@"; case $* in */out/*) : >{body}; rm {spool}/default/out/* ;; esac')
     done = flatq("reserve")
-    assert (done.status, done.err) == (66, b"reserve: queue 'default': message 1 is no longer yours\n"), done
+    assert (done.status, done.err) == (66,
+        b"reserve: queue 'default': message 1 is no longer yours\n"), done
 
 
 def test_the_settled_leave_nothing(shell, flatq, spool):
@@ -283,7 +296,8 @@ def test_pops_alone_sweep(flatq, spool):
 @pytest.mark.shells
 @pytest.mark.parametrize("verb", ["pop", "reserve"])
 def test_a_rename_that_is_killed_when_it_is_done(shell, flatq, stub, verb):
-    """The message is ours, and nobody hears of it: bash would say on its own standard error that mv was killed."""
+    """The message is ours, and nobody hears of it: bash would say on its own standard error that mv
+    was killed."""
     push(flatq, b"whole")
     stub("mv", '"$REAL" "$@"; kill -9 $$')
     done = flatq(verb)

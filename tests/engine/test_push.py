@@ -12,8 +12,10 @@ from engine import child_named, empty, holders, lies, loop, pop, push, refused, 
 
 ALL = bytes(range(256))
 BODIES = [
-    b"", b"\n", b"\n\n", b"\0", b"text", b"text\n", b"a\r\nb\r\n", ALL, ALL[::-1] * 3, b"-n", b"-e \\n", b"%s%d\\101", b"$(touch x)`touch x`",
-    b".", b".\n", b"..\n", b"a" * 76, b"a" * 77, b"=" * 5, b"+/+/", b" lead and trail ", b"\xff\xfe\xfd", b"\xc3\xa4\xe2\x82\xac",
+    b"", b"\n", b"\n\n", b"\0", b"text", b"text\n", b"a\r\nb\r\n", ALL, ALL[::-1] * 3, b"-n",
+    b"-e \\n", b"%s%d\\101", b"$(touch x)`touch x`",
+    b".", b".\n", b"..\n", b"a" * 76, b"a" * 77, b"=" * 5, b"+/+/", b" lead and trail ",
+    b"\xff\xfe\xfd", b"\xc3\xa4\xe2\x82\xac",
 ]
 
 
@@ -30,8 +32,10 @@ def test_any_bytes(shell, flatq):
     empty(flatq)
 
 
-# around multiples of 3, around the 1,050 bytes whose base64 has 1,400 characters, around the sizes of pipes and pages
-SIZES = [0, 1, 2, 3, 4, 5, 1047, 1048, 1049, 1050, 1051, 1052, 1053, 3071, 3072, 3073, 65535, 65536, 65537]
+# around multiples of 3, around the 1,050 bytes whose base64 has 1,400 characters, around the sizes
+# of pipes and pages
+SIZES = [0, 1, 2, 3, 4, 5, 1047, 1048, 1049, 1050, 1051, 1052, 1053, 3071, 3072, 3073, 65535, 65536,
+    65537]
 
 
 def test_the_length_is_known(flatq):
@@ -98,7 +102,8 @@ def test_length_exact(shell, flatq, spool):
     empty(flatq)
 
 
-@pytest.mark.parametrize("size, length", [(0, 1), (10, 11), (1050, 1051), (1 << 20, (1 << 20) + 1), (3, 999999999999)])
+@pytest.mark.parametrize("size, length", [(0, 1), (10, 11), (1050, 1051), (1 << 20, (1 << 20) + 1),
+    (3, 999999999999)])
 def test_length_too_short_stores_nothing(flatq, spool, size, length):
     refused(flatq("push", "-n", str(length), input=b"x" * size), 65, "push")
     nothing(spool)
@@ -106,7 +111,8 @@ def test_length_too_short_stores_nothing(flatq, spool, size, length):
 
 
 def test_a_read_that_fails_is_not_the_end_of_the_input(flatq, stub):
-    """65 would say that fewer bytes came than were announced: but the first dd has failed, and they are still there (R6)."""
+    """65 would say that fewer bytes came than were announced: but the first dd has failed, and they
+    are still there (R6)."""
     push(flatq, b"first")
     stub("dd", '[ -e "$ONCE" ] || { : >"$ONCE"; exit 1; }\nexec "$REAL" "$@"')
     refused(flatq("push", "-n", "6", input=b"enough"), 74, "push")
@@ -122,9 +128,11 @@ def test_length_too_short_stores_nothing_in_any_shell(shell, flatq, spool):
 
 
 def test_dot(shell, flatq, says):
-    every = ALL if says("printf '\\0\\n' | sed p") == b"\0\n\0\n" else ALL[1:]  # busybox's sed makes a newline of a NUL
+    every = ALL if says("printf '\\0\\n' | sed p") == b"\0\n\0\n" else ALL[
+        1:]  # busybox's sed makes a newline of a NUL
     for text, body in [
-        (b"a\nb\n.\nc\n", b"a\nb\n"), (b".\n", b""), (b"..\n.\n", b"..\n"), (b"a.\n .\n.x\n.\nmore", b"a.\n .\n.x\n"), (every + b"\n.\n", every + b"\n"),
+        (b"a\nb\n.\nc\n", b"a\nb\n"), (b".\n", b""), (b"..\n.\n", b"..\n"),
+        (b"a.\n .\n.x\n.\nmore", b"a.\n .\n.x\n"), (every + b"\n.\n", every + b"\n"),
     ]:
         push(flatq, text, "-e")
         assert pop(flatq) == body
@@ -133,7 +141,8 @@ def test_dot(shell, flatq, says):
 def test_no_dot_stores_nothing(shell, flatq, spool):
     for text in (b"", b".", b"a\n", b"a\n.", b"a\n..\n", b"a\n.\r\n", ALL):
         for most in ("", "100000"):
-            refused(flatq("push", "-e", "-k", "key", input=text, env={"FLATQ_MOST_BYTES": most}), 65, "push", text=b"dot")
+            refused(flatq("push", "-e", "-k", "key", input=text, env={"FLATQ_MOST_BYTES": most}),
+                65, "push", text=b"dot")
     flatq("wal", check=0)
     nothing(spool)
 
@@ -197,7 +206,8 @@ def test_key_of_a_delayed_push(shell, flatq):
 def test_keys_that_begin_alike_are_different(flatq):
     """Also those that look like a SHA-256."""
     for number in (1, 2):
-        assert flatq("push", "-k", f"{number:064}", "q", input=b"m", check=0).out == b"%d\n" % number
+        assert flatq("push", "-k", f"{number:064}", "q", input=b"m",
+            check=0).out == b"%d\n" % number
 
 
 def test_key_is_free_again(shell, flatq):
@@ -210,7 +220,8 @@ def test_key_is_free_again(shell, flatq):
     flatq("wal", check=0)
     ids.append(push(flatq, b"4", "-k", "key"))
     flatq("wal", check=0)
-    assert flatq("push", "-k", "key", check=0).out == b"%d dup\n" % ids[-1], "the sweeper of the old takes nothing from the new"
+    assert flatq("push", "-k", "key", check=0).out == b"%d dup\n" % ids[
+        -1], "the sweeper of the old takes nothing from the new"
     assert ids == sorted(set(ids))
     assert pop(flatq) == b"4"
 
@@ -242,8 +253,8 @@ def test_key_of_many_at_once(flatq, spool):
 
 
 def test_key_of_a_push_that_was_killed_behind_the_key(flatq, spool):
-    """A push was killed when keys/ had its key. If its slip does not exist, the key is free. If the slip exists, but the push had not noted that,
-    the key is taken."""
+    """A push was killed when keys/ had its key. If its slip does not exist, the key is free. If the
+    slip exists, but the push had not noted that, the key is taken."""
     number = push(flatq, b"one", "-k", "key")
     key, = (spool / "default/keys").iterdir()
     key.write_text(f"{number}\n")
@@ -262,7 +273,8 @@ def test_from_a_directory(shell, flatq, spool):
         process = flatq.start("push", *options, stdin=where)
         os.close(where)
         out, err = process.communicate(timeout=100)
-        assert process.returncode in (65, 74) and out == b"" and err.count(b"\n") == 1, (options, process.returncode, out, err)
+        assert process.returncode in (65, 74) and out == b"" and err.count(b"\n") == 1, (options,
+            process.returncode, out, err)
         nothing(spool)
 
 
@@ -274,7 +286,8 @@ def test_a_log_that_cannot_be_written(shell, flatq, spool):
     push(flatq, b"3", "-d", "1", "q")
     assert pop(flatq, "q") == b"1"
     got = reserve(flatq, "q")
-    for verb, *arguments in (["touch", got.receipt], ["release", got.receipt], ["bury", got.receipt], ["wal", "q"]):
+    for verb, *arguments in (["touch", got.receipt], ["release", got.receipt],
+            ["bury", got.receipt], ["wal", "q"]):
         done = flatq(verb, *arguments, check=0)
         assert (done.out, done.err) == (b"", b"")
     done = flatq("kick", "q", check=0)
@@ -290,7 +303,8 @@ def reading(flatq, program, *options, data=b"begun "):
     process = flatq.start("push", *options)
     process.stdin.write(data)
     process.stdin.flush()
-    wait_for(lambda: lies(flatq.spool).get("body") and child_named(process, program), "the child that reads")
+    wait_for(lambda: lies(flatq.spool).get("body") and child_named(process, program),
+        "the child that reads")
     return process
 
 
@@ -302,7 +316,8 @@ def test_killed_while_it_reads(flatq, spool, clock):
     wait_for(lambda: not os.path.exists(f"/proc/{orphan}"), "the end of the orphaned base64")
     empty(flatq)
     push(flatq, b"next")
-    # no slip moves at the first verb after a boot: only then a body that has none is known to be no message's
+    # no slip moves at the first verb after a boot: only then a body that has none is known to be no
+    # message's
     assert b"1 bodies without a message" in flatq("doctor", check=0).out
     clock.reboot("second")
     assert b"left of 000000000001 was removed" in flatq("doctor", check=0).out
@@ -323,8 +338,8 @@ def test_stopped_while_it_reads(shell, flatq, spool):
 
 @pytest.mark.shells
 def test_stopped_alone_while_it_reads(shell, flatq, spool):
-    """The shell handles the signal only when its child has ended. The message is whole then, but the push must not store it, since it prints no
-    id."""
+    """The shell handles the signal only when its child has ended. The message is whole then, but
+    the push must not store it, since it prints no id."""
     process = reading(flatq, "base64")
     process.send_signal(signal.SIGTERM)
     process.stdin.close()
@@ -365,14 +380,16 @@ def test_a_limit_on_size(shell, flatq, spool):
 
 
 def test_the_order_of_syncs(flatq, spool, stub):
-    """Before the push answers, the message and its slip are on the disk: first the files, then their directories."""
+    """Before the push answers, the message and its slip are on the disk: first the files, then
+    their directories."""
     log = flatq.home / "synced"
     stub("sync", f'printf "%s\\n" "$@" >>"{log}"\nexit "${{SYNC_FAILS:-0}}"')
     flatq.syncs()
     flatq("create", "q", check=0)
     log.write_text("")
     number = push(flatq, b"x", "q")
-    assert {f"{spool}/q/body/{number:012}", f"{spool}/q/body", f"{spool}/q/wal"} <= set(log.read_text().split())
+    assert {f"{spool}/q/body/{number:012}", f"{spool}/q/body",
+        f"{spool}/q/wal"} <= set(log.read_text().split())
     # if the disk reports an error, the push fails
     refused(flatq("push", "q", input=b"y", env={"SYNC_FAILS": "1"}), 74, "push")
     assert pop(flatq, "q") == b"x"
@@ -380,7 +397,8 @@ def test_the_order_of_syncs(flatq, spool, stub):
 
 
 def test_a_message_that_is_gone_before_the_sync(flatq, stub):
-    """A consumer took the message and settled it before the push came to sync. Its body is gone, too, but the push has succeeded."""
+    """A consumer took the message and settled it before the push came to sync. Its body is gone,
+    too, but the push has succeeded."""
     stub("sync", f'[ -e "$HOME/popped" ] || "{flatq.shell}" "{LIB}/pop" >"$HOME/popped"\nexec "$REAL" "$@"')
     flatq.syncs()
     body = b"x" * 300000
@@ -401,10 +419,12 @@ def test_sync_is_on_or_off(flatq, value):
 
 @pytest.mark.shells
 def test_the_rest_of_a_file_that_was_read_in_part(shell, flatq, spool):
-    """The size is how far base64 has moved the offset, and not the offset: one or two bytes less have the same length in base64."""
+    """The size is how far base64 has moved the offset, and not the offset: one or two bytes less
+    have the same length in base64."""
     file = flatq.home / "file"
     file.write_bytes(b"\n" + b"x" * 95)
     script = 'read -r line; exec "$@"'
-    done = subprocess.run([flatq.shell, "-c", script, "sh", *flatq.command("push")], stdin=file.open("rb"), env=flatq.env, capture_output=True, timeout=100)
+    done = subprocess.run([flatq.shell, "-c", script, "sh", *flatq.command("push")],
+        stdin=file.open("rb"), env=flatq.env, capture_output=True, timeout=100)
     assert done.returncode == 0, done
     assert b" 95 " in (spool / "default/log").read_bytes() and pop(flatq) == b"x" * 95

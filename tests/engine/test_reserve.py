@@ -1,4 +1,5 @@
-"""reserve: a message is reserved until it is settled or its lease ends. Its receipt is good until the message is reserved again."""
+"""reserve: a message is reserved until it is settled or its lease ends. Its receipt is good until
+the message is reserved again."""
 
 import os
 import re
@@ -128,8 +129,10 @@ def test_pop_and_reserve_of_the_same_message_have_other_receipts(flatq, clock):
 
 
 MALFORMED = [
-    "", "x", ":", "q:", "q", "q:x", "q:1.", "q:1.2", "q:1..", "q:1.2.", "q:1.2.3.4", "q:-1.1.abc", "q:1e3.1.abc", "q:1.1.xyz", "q:1.1.*", "q:*",
-    "q:1.1.abc\n", "q:1.1.abc def", "q:99999999999999999999.1.abc", "q:a[$(touch x)].1.abc", "q:1.a[$(touch x)].abc", "../q:1.1.abc",
+    "", "x", ":", "q:", "q", "q:x", "q:1.", "q:1.2", "q:1..", "q:1.2.", "q:1.2.3.4", "q:-1.1.abc",
+    "q:1e3.1.abc", "q:1.1.xyz", "q:1.1.*", "q:*",
+    "q:1.1.abc\n", "q:1.1.abc def", "q:99999999999999999999.1.abc", "q:a[$(touch x)].1.abc",
+    "q:1.a[$(touch x)].abc", "../q:1.1.abc",
     "-x:1.1.abc", ":1.1.abc", "q/../p:1.1.abc", "q:1.1.abc:", "q:08.", "\xff:1.1.abc",
 ]
 
@@ -197,7 +200,8 @@ def test_most_tries_bury_what_killed_pops_held(flatq, spool):
     flatq("create", "-m", "1", "q", check=0)
     push(flatq, b"x" * 300000, "q")
     process = flatq.start("pop", "q")
-    wait_for(lambda: lies(spool, "q").get("out") and child_named(process, "base64"), "a pop at work")
+    wait_for(lambda: lies(spool, "q").get("out") and child_named(process, "base64"),
+        "a pop at work")
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     empty(flatq, "q")

@@ -369,8 +369,8 @@ def test_a_range_of_ids_is_not_opened_twice(flatq):
 @pytest.mark.parametrize("verb", ["peek -s buried", "kick"])
 @pytest.mark.parametrize("more", [0, 1])
 def test_a_directory_of_buried_messages_that_cannot_be_listed(shell, flatq, verb, more):
-    """The verb fails, or takes one of a later directory: only the order may suffer. If there is none,
-    it does not say that nothing is there."""
+    """The verb fails, or takes one of a later directory: only the order may suffer. If there is
+    none, it does not say that nothing is there."""
     late = flatq.spool / "q/buried/9999999/999999900"
     for call, depth in itertools.product(LIST, (0, 1)):
         flatq("drop", "-f", "q")
@@ -694,7 +694,8 @@ def test_a_slip_that_is_none(flatq, field, text):
     assert flatq("pop", "q", check=0).out == b"2"
 
 
-@pytest.mark.parametrize("record", ["v1.PPID[$(touch x)0].-w0.off", "v1.08.-w0.off", "v1.1700000000.-x.off",
+@pytest.mark.parametrize("record", ["v1.PPID[$(touch x)0].-w0.off", "v1.08.-w0.off",
+    "v1.1700000000.-x.off",
     "v1.1700000000.-w0.maybe", "v1", "", "PPID[$(touch x)0].-w0.off"])
 def test_a_boot_that_is_none(shell, flatq, record):
     """Its record is a name, BOOT.vFORMAT.EPOCH.BASE64_OPTION.SYNC."""

@@ -1,4 +1,5 @@
-"""A signal comes before each command of a verb. The verb must tidy up what it has begun, and no acknowledged message may be lost."""
+"""A signal comes before each command of a verb. The verb must tidy up what it has begun, and no
+acknowledged message may be lost."""
 
 import signal
 import subprocess
@@ -8,8 +9,9 @@ import pytest
 from conftest import chance, everything, need, share
 from engine import NO_MESSAGE, calls_in, lies, push, reserve
 
-# bash runs a trap on DEBUG before each simple command, with -T in functions too. flatq uses none of these names. A shell's children count on from
-# its number, so several may come to SIGNAL_AT: only the first sends the signal, since a second one ends a verb in the middle of its tidying
+# bash runs a trap on DEBUG before each simple command, with -T in functions too. flatq uses none of
+# these names. A shell's children count on from its number, so several may come to SIGNAL_AT: only
+# the first sends the signal, since a second one ends a verb in the middle of its tidying
 SCRIPT = """set -T; signal_test=0
 trap 'signal_test=$((signal_test + 1)); printf . >>"$SIGNALS"
 [ "$signal_test" != "$SIGNAL_AT" ] || [ -e "$SIGNALS.sent" ] || { : >"$SIGNALS.sent"; kill -s TERM $$; }' DEBUG
@@ -30,13 +32,16 @@ VERBS = {
 
 
 def run(flatq, words, at=0):
-    """Exit code, output, errors, and how many commands the verb ran. The signal comes before the command number `at`."""
+    """Exit code, output, errors, and how many commands the verb ran. The signal comes before the
+    command number `at`."""
     commands = flatq.home / "commands"
     commands.write_bytes(b"")
     (flatq.home / "commands.sent").unlink(missing_ok=True)
     process = subprocess.Popen(
-        ["bash", "-c", SCRIPT, *flatq.command(*words)[1:]], env={**flatq.env, "SIGNAL_AT": str(at), "SIGNALS": str(commands)},
-        cwd=flatq.home, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+        ["bash", "-c", SCRIPT, *flatq.command(*words)[1:]],
+        env={**flatq.env, "SIGNAL_AT": str(at), "SIGNALS": str(commands)},
+        cwd=flatq.home, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        start_new_session=True)
     flatq.started.append(process)
     out, err = process.communicate(b"hello\n.\n" if "-e" in words else b"hello", timeout=100)
     return process.returncode, out, err, commands.stat().st_size
@@ -50,8 +55,8 @@ def whole(flatq, spool):
 
 
 def clear(flatq, out, spool):
-    """Delete what a reserve has printed. After that, no file of a message may be left. (A key or a body without a message may stay: a push entered
-    it, and was stopped.)"""
+    """Delete what a reserve has printed. After that, no file of a message may be left. (A key or a
+    body without a message may stay: a push entered it, and was stopped.)"""
     while flatq("pop").status == 0:
         pass
     if b" " in out:
@@ -76,7 +81,8 @@ def test_before_each_command(flatq, spool, verb):
     code, out, err, count = run(flatq, ready())
     assert (code, err) == (0, b"")
     points = range(1, count + 1)
-    # `make test-all` stops a push at each tenth command from a start that the seed chooses, one of many lines at each hundredth, the others at each fortieth
+    # `make test-all` stops a push at each tenth command from a start that the seed chooses, one of
+    # many lines at each hundredth, the others at each fortieth
     step = {"push": 10, "push lines": 100}.get(verb, 40)
     points = points[chance(verb).randrange(step)::step] if everything() else share(verb, points, 3)
     for at in points:
@@ -90,9 +96,11 @@ def test_before_each_command(flatq, spool, verb):
         assert done or len(lies(spool).get("body", [])) <= bodies + 1, (at, lies(spool))
         there = whole(flatq, spool)
         if words[0] == "push":
-            assert there == [b"hello\n" if "-e" in words else b"hello"] or not there and not done and not out, (at, code, out)
+            assert there == [b"hello\n" if "-e" in words
+                else b"hello"] or not there and not done and not out, (at, code, out)
             if not there and "-k" in words:
-                assert b"dup" not in flatq(*words, input=b"again", check=0).out and whole(flatq, spool) == [b"again"], at
+                assert b"dup" not in flatq(*words, input=b"again", check=0).out and whole(flatq,
+                    spool) == [b"again"], at
         elif words[0] == "release":
             assert there == [b"hello"] or not done, (at, code)
         elif words[0] == "delete":
@@ -105,12 +113,15 @@ def test_before_each_command(flatq, spool, verb):
         out = out if words[0] == "reserve" else b""
 
 
-@pytest.mark.parametrize("words", [["push"], ["push", "-k", "key"], ["push", "-n", "5"]], ids=" ".join)
+@pytest.mark.parametrize("words", [["push"], ["push", "-k", "key"], ["push", "-n", "5"]],
+    ids=" ".join)
 def test_behind_the_slip(flatq, words):
-    """TERM comes once the message is stored, as the line for the log is written. The message stays whole, though no id was printed."""
+    """TERM comes once the message is stored, as the line for the log is written. The message stays
+    whole, though no id was printed."""
     need("strace")
     push(flatq, b"first")
-    words = ["strace", "-qq", "-o", flatq.home / "calls", "-P", flatq.spool / "default/log", "-e", "inject=openat:signal=TERM:when=1", *flatq.command(*words)]
+    words = ["strace", "-qq", "-o", flatq.home / "calls", "-P", flatq.spool / "default/log", "-e",
+        "inject=openat:signal=TERM:when=1", *flatq.command(*words)]
     done = subprocess.run(words, input=b"hello", env=flatq.env, capture_output=True, timeout=100)
     assert done.returncode == -signal.SIGTERM and done.stdout == done.stderr == b"", done
     assert flatq("drain", check=0).out == b"first\nhello\n"
@@ -118,13 +129,15 @@ def test_behind_the_slip(flatq, words):
 
 @pytest.mark.shells
 def test_at_a_call_of_a_pop(shell, flatq, spool):
-    """TERM comes as the shell itself makes a call. The pop prints and deletes the first message, or gives it back; it never takes another one."""
+    """TERM comes as the shell itself makes a call. The pop prints and deletes the first message, or
+    gives it back; it never takes another one."""
     strace, calls = need("strace"), flatq.home / "calls"
 
     def stopped(*inject):
         for body in (b"first", b"second"):
             push(flatq, body)
-        done = subprocess.run([strace, "-qq", "-o", calls, *inject, "--", *flatq.command("pop")], env=flatq.env, stdin=subprocess.DEVNULL,
+        done = subprocess.run([strace, "-qq", "-o", calls, *inject, "--", *flatq.command("pop")],
+            env=flatq.env, stdin=subprocess.DEVNULL,
                               capture_output=True, timeout=100)
         return done, flatq("drain").out.split()
 
@@ -132,7 +145,8 @@ def test_at_a_call_of_a_pop(shell, flatq, spool):
     points = calls_in(calls)
     for at in points[chance(shell).randrange(20)::20] if everything() else share(shell, points, 5):
         done, left = stopped("-e", "inject={}:signal=TERM:when={}".format(*at))
-        assert done.returncode in (0, -signal.SIGTERM, 128 + signal.SIGTERM) and done.stderr == b"", (at, done)
+        assert done.returncode in (0, -signal.SIGTERM,
+            128 + signal.SIGTERM) and done.stderr == b"", (at, done)
         kept = sorted(left) == [b"first", b"second"] and done.returncode != 0
         assert kept or done.stdout == b"first" and left == [b"second"], (at, done, left)
 

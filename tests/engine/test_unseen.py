@@ -1,5 +1,6 @@
-"""Faults that change nothing on the disk: a process of a pipe dies, a file cannot be read, another verb comes between two looks. The crash laboratory
-has these under one shell (test_unchanged.py, test_pairs.py)."""
+"""Faults that change nothing on the disk: a process of a pipe dies, a file cannot be read, another
+verb comes between two looks. The crash laboratory has these under one shell (test_unchanged.py,
+test_pairs.py)."""
 
 import os
 import signal
@@ -60,7 +61,8 @@ def test_a_drain_whose_messages_were_cut(flatq, stub):
 def test_a_limited_push_whose_input_was_cut(flatq, stub):
     flatq("wal", check=0)  # this verb tries head
     stub("head", "kill -9 $PPID; exit")
-    refused(flatq("push", input=b"precious", env={"FLATQ_MOST_BYTES": "1000"}), 74, "push", text=b"input failed")
+    refused(flatq("push", input=b"precious", env={"FLATQ_MOST_BYTES": "1000"}), 74, "push",
+        text=b"input failed")
     empty(flatq)
 
 
@@ -76,7 +78,8 @@ def test_an_input_that_cannot_be_read_to_its_end(flatq, tmp_path, encoder, end):
         out, err = process.communicate(timeout=100)
     finally:
         os.close(number)
-    assert (process.returncode, out) == (74, b"") and err.count(b"\n") == 1, (process.returncode, out, err)
+    assert (process.returncode, out) == (74, b"") and err.count(b"\n") == 1, (process.returncode,
+        out, err)
     refused(flatq("pop", "q"), 66)
 
 
@@ -130,10 +133,12 @@ def test_doctor_while_somebody_pushes(flatq, stub):
 
 
 def test_drop_while_somebody_pushes(flatq, stub, tmp_path):
-    """drop has removed the place of the slip when the push comes to create it. The push waits for the drop, and says that its queue is gone."""
+    """drop has removed the place of the slip when the push comes to create it. The push waits for
+    the drop, and says that its queue is gone."""
     flatq("create", "q", check=0)
     out = tmp_path / "out"
-    # drop reads what mv says, so a push that held that pipe would keep the drop waiting, for which the push waits
+    # drop reads what mv says, so a push that held that pipe would keep the drop waiting, for which
+    # the push waits
     stub("mv", f'''case $* in
       *.drop.*)
         PATH={flatq.env["PATH"]}
@@ -142,8 +147,10 @@ def test_drop_while_somebody_pushes(flatq, stub, tmp_path):
       esac
       exec "$REAL" "$@"''')
     flatq("drop", "q", check=0)
-    wait_for(lambda: os.path.exists(f"{out}.code") and open(f"{out}.code").read().strip(), "the push")
-    assert open(f"{out}.code").read().strip() == "69" and out.read_bytes() == b"" and b"gone" in open(f"{out}.err", "rb").read()
+    wait_for(lambda: os.path.exists(f"{out}.code") and open(f"{out}.code").read().strip(),
+        "the push")
+    assert open(f"{out}.code").read().strip() == "69" and out.read_bytes(
+        ) == b"" and b"gone" in open(f"{out}.err", "rb").read()
     # a drop that was killed stops no push, nor does a drop that gave up
     push(flatq, b"x", "q")
     refused(flatq("drop", "q"), 75, "drop")
@@ -155,7 +162,8 @@ def test_drop_while_somebody_pushes(flatq, stub, tmp_path):
 
 
 def test_a_killed_drop_keeps_the_lock_until_its_mv_has_ended(flatq, stub, tmp_path):
-    """mksh closes the lock's descriptor for its children. Then a push could come in between, be acknowledged, and lose its queue to that mv."""
+    """mksh closes the lock's descriptor for its children. Then a push could come in between, be
+    acknowledged, and lose its queue to that mv."""
     flatq("create", "q", check=0)
     pid, go = tmp_path / "pid", tmp_path / "go"
     stub("mv", f'case $* in *.drop.*) echo $$ >"{pid}"; while [ ! -e "{go}" ]; do sleep 0.05; done ;; esac\nexec "$REAL" "$@"')
@@ -163,10 +171,12 @@ def test_a_killed_drop_keeps_the_lock_until_its_mv_has_ended(flatq, stub, tmp_pa
     wait_for(lambda: pid.exists() and pid.read_text().strip(), "the mv of drop")
     drop.kill()
     drop.wait()
-    with subprocess.Popen(flatq.command("push", "q"), env=flatq.environment(None), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as after:
+    with subprocess.Popen(flatq.command("push", "q"), env=flatq.environment(None),
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as after:
         after.stdin.write(b"precious")
         after.stdin.close()
-        wait_for(lambda: after.poll() is not None or child_named(after, "flock"), "the push to wait for the lock, or to end")
+        wait_for(lambda: after.poll() is not None or child_named(after, "flock"),
+            "the push to wait for the lock, or to end")
         go.touch()
         wait_for(lambda: after.poll() is not None, "the push")
     assert after.returncode == 69 or pop(flatq, "q") == b"precious"
@@ -175,17 +185,21 @@ def test_a_killed_drop_keeps_the_lock_until_its_mv_has_ended(flatq, stub, tmp_pa
 @pytest.mark.shells
 @pytest.mark.parametrize("door", ["", "http"])
 def test_a_taker_that_is_stopped_while_it_wakes_others(flatq, stub, door):
-    """It has taken its message, and passes on a wake in another queue. TERM comes while it removes what a killed waiter has left there. The message
-    must go back to the queue that it was taken from."""
+    """It has taken its message, and passes on a wake in another queue. TERM comes while it removes
+    what a killed waiter has left there. The message must go back to the queue that it was taken
+    from."""
     for queue in "ab":
         flatq("create", queue, check=0)
     stub("rm", '"$REAL" "$@"\ncase $* in *b/wait/9999999*) kill -TERM $PPID ;; esac')
     words = ["http"] if door else ["reserve", "-w", "60", "-t", "4000000", "a", "b"]
-    taker = flatq.start(*words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    taker = flatq.start(*words, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL)
     if door:
-        taker.stdin.write(b"GET /queue?wait=60&visibility-timeout=86400 HTTP/1.1\r\nHost: q\r\n\r\n")
+        taker.stdin.write(
+            b"GET /queue?wait=60&visibility-timeout=86400 HTTP/1.1\r\nHost: q\r\n\r\n")
         taker.stdin.flush()
-    wait_for(lambda: list((flatq.spool / "a/wait").iterdir()) and list((flatq.spool / "b/wait").iterdir()), "it to wait")
+    wait_for(lambda: list((flatq.spool / "a/wait").iterdir())
+        and list((flatq.spool / "b/wait").iterdir()), "it to wait")
     (flatq.spool / "b/wait/9999999-000000000100.aaaaaaaaaaaa").touch()
     push(flatq, b"x", "a")
     assert taker.communicate(timeout=60)[0] == b"" and taker.returncode in (75, -signal.SIGTERM)
@@ -193,8 +207,9 @@ def test_a_taker_that_is_stopped_while_it_wakes_others(flatq, stub, door):
 
 
 def test_a_client_that_has_all_of_a_reservation_keeps_it(flatq, stub):
-    """base64 has written everything, and is killed then. A client of the line door knows by the length that its answer is whole: so the message
-    keeps its lease. Without a door the exit code tells the caller, and the message goes back."""
+    """base64 has written everything, and is killed then. A client of the line door knows by the
+    length that its answer is whole: so the message keeps its lease. Without a door the exit code
+    tells the caller, and the message goes back."""
     push(flatq, b"invoice", "jobs")
     stub("base64", '"$REAL" "$@"\ncode=$?\ncase $1 in -d) kill -9 $$ ;; esac\nexit $code')
     assert flatq("reserve", "-t", "600", "jobs").status == 74
@@ -240,7 +255,8 @@ def test_a_key_that_a_power_cut_has_left_without_its_id(shell, flatq, spool, lef
 @pytest.mark.parametrize("left", [None, b"", b"\0\0", b"7\nyes\n"])
 @pytest.mark.parametrize("place", ["wal", "queue"])
 def test_a_key_that_a_power_cut_has_lost(flatq, clock, place, left):
-    """The message is there, so it has its key again after the boot: a second message with the key would be a double."""
+    """The message is there, so it has its key again after the boot: a second message with the key
+    would be a double."""
     push(flatq, b"first", "-k", "one", "jobs")
     if place == "queue":
         flatq("wal", env={"FLATQ_FOLD": "1"}, check=0)
@@ -256,7 +272,8 @@ def test_a_key_that_a_power_cut_has_lost(flatq, clock, place, left):
 
 
 def test_doctor_gives_no_key_away(flatq, clock):
-    """Beside other verbs it may miss the message that has the key now. And a reason that begins with `k` is no key."""
+    """Beside other verbs it may miss the message that has the key now. And a reason that begins
+    with `k` is no key."""
     push(flatq, b"first", "-k", "one", "jobs")
     push(flatq, b"second", "jobs")
     for _ in range(2):
@@ -275,9 +292,14 @@ def test_doctor_gives_no_key_away(flatq, clock):
 
 
 def test_the_caller_ignores_the_end_of_its_children(flatq):
-    """As Perl's programs often do. Some shells pass that on, and an awk cannot wait for what it starts then."""
-    command = ["python3", "-c", "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execvp(sys.argv[1], sys.argv[1:])"]
-    for words, body in ((["push", "-l", "q"], b"1\n2\n"), (["push", "q"], b"3"), (["wal"], b""), (["doctor"], b""), (["drain", "q"], b"")):
-        done = subprocess.run([*command, *flatq.command(*words)], env=flatq.environment({"FLATQ_FOLD": "1"}), input=body, capture_output=True, timeout=100)
+    """As Perl's programs often do. Some shells pass that on, and an awk cannot wait for what it
+    starts then."""
+    command = ["python3", "-c",
+        "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execvp(sys.argv[1], sys.argv[1:])"]
+    for words, body in ((["push", "-l", "q"], b"1\n2\n"), (["push", "q"], b"3"), (["wal"], b""),
+            (["doctor"], b""), (["drain", "q"], b"")):
+        done = subprocess.run([*command, *flatq.command(*words)],
+            env=flatq.environment({"FLATQ_FOLD": "1"}), input=body, capture_output=True,
+            timeout=100)
         assert (done.returncode, done.stderr) == (0, b""), (words, done)
     assert done.stdout == b"1\n2\n3\n"

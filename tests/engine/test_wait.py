@@ -1,6 +1,8 @@
-"""Verbs that wait for a message: they notice it soon, cost little, stop in time, and leave nothing behind.
+"""Verbs that wait for a message: they notice it soon, cost little, stop in time, and leave nothing
+behind.
 
-In most tests `sleep` goes by the test's clock. So a waiting verb goes on only when it is woken, or when the test lets time pass."""
+In most tests `sleep` goes by the test's clock. So a waiting verb goes on only when it is woken, or
+when the test lets time pass."""
 
 import os
 import signal
@@ -24,14 +26,16 @@ def endless(stub):
 def waiting(flatq, *arguments, queue="default", verb="pop", **more):
     """A verb that has looked, has found nothing and sleeps."""
     process = flatq.start(verb, *arguments, stdin=subprocess.DEVNULL, **more)
-    wait_for(lambda: child_named(process, "sleep") or process.poll() is not None, "the waiter's sleep")
+    wait_for(lambda: child_named(process, "sleep") or process.poll() is not None,
+        "the waiter's sleep")
     assert process.poll() is None, process.communicate()
     assert lies(flatq.spool, queue).get("wait")
     return process
 
 
 def nothing_left(spool):
-    """No FIFO, no entry and no process that has one open is left. (A push that wakes a verb that is just leaving may leave a file in .wait.)"""
+    """No FIFO, no entry and no process that has one open is left. (A push that wakes a verb that is
+    just leaving may leave a file in .wait.)"""
     assert [path for path in (spool / ".wait").iterdir() if not path.is_file()] == []
     for place in ("wait", "room"):
         assert not list(spool.glob(f"*/{place}/*"))
@@ -47,16 +51,20 @@ def test_a_message_that_comes(shell, flatq, spool, clock):
     empty(flatq)
 
 
-@pytest.mark.parametrize("calls, when", [("getdents64", 2), ("getdents64", 4), ("newfstatat,stat", 1)], ids=["listed", "listed again", "unmarked"])
+@pytest.mark.parametrize("calls, when", [("getdents64", 2), ("getdents64", 4),
+    ("newfstatat,stat", 1)], ids=["listed", "listed again", "unmarked"])
 def test_a_waiter_that_leaves_while_it_is_woken(flatq, spool, clock, calls, when):
-    """A push stands when it has listed the waiters, or before it marks the first. That one is woken by another push, and leaves. The first push must wake
-    the second waiter."""
+    """A push stands when it has listed the waiters, or before it marks the first. That one is woken
+    by another push, and leaves. The first push must wake the second waiter."""
     processes = [waiting(flatq, "-w", "30") for _ in range(2)]
-    wait_for(lambda: len(lies(spool)["wait"]) == 2 and all(map(clock.asleep, processes)), "two who wait")
+    wait_for(lambda: len(lies(spool)["wait"]) == 2 and all(map(clock.asleep, processes)),
+        "two who wait")
     first = spool / ".wait" / f"{min(lies(spool)['wait'])}.woken"
-    pusher, _, stopped = standing(flatq, calls, when, "push", at=[first if "stat" in calls else spool / "default/wait"])
+    pusher, _, stopped = standing(flatq, calls, when, "push",
+        at=[first if "stat" in calls else spool / "default/wait"])
     push(flatq, b"second")
-    wait_for(lambda: any(process.poll() is not None for process in processes), "the end of the first")
+    wait_for(lambda: any(process.poll() is not None for process in processes),
+        "the end of the first")
     os.kill(stopped, signal.SIGCONT)
     for process in processes:
         assert process.wait(20) == 0
@@ -68,7 +76,8 @@ def test_a_waiter_that_leaves_while_it_is_woken(flatq, spool, clock, calls, when
 @pytest.mark.full
 @pytest.mark.timed
 def test_how_soon(shell, flatq):
-    """A pop ends within 50 ms of the push. The time counts from the push's end to the pop's end, so it includes the pop's own work."""
+    """A pop ends within 50 ms of the push. The time counts from the push's end to the pop's end, so
+    it includes the pop's own work."""
     took = []
     for _ in range(7):
         process = waiting(flatq, "-w", "30")
@@ -79,9 +88,11 @@ def test_how_soon(shell, flatq):
     assert statistics.median(took) < 0.05, took
 
 
-@pytest.mark.parametrize("seconds, queue", [("4", "plain"), ("4294967295", "plain"), ("4294967295", "later"), ("4294967295", "held")])
+@pytest.mark.parametrize("seconds, queue", [("4", "plain"), ("4294967295", "plain"),
+    ("4294967295", "later"), ("4294967295", "held")])
 def test_two_seconds_at_a_time(shell, flatq, clock, seconds, queue):
-    """However long it waits, the waiter sleeps two seconds at a time. If the number overflowed 32 bits, it would not sleep at all."""
+    """However long it waits, the waiter sleeps two seconds at a time. If the number overflowed 32
+    bits, it would not sleep at all."""
     push(flatq, b"not yet", "-d", "4294967295", "later")
     push(flatq, b"in flight", "-t", "4294967295", "held")
     reserve(flatq, "held")
@@ -97,7 +108,8 @@ def test_two_seconds_at_a_time(shell, flatq, clock, seconds, queue):
 
 @pytest.mark.full
 def test_at_what_price(shell, flatq, clock):
-    """A waiting pop takes under 1% of a core: of the 40 seconds in 20 looks it works for less than 0.4."""
+    """A waiting pop takes under 1% of a core: of the 40 seconds in 20 looks it works for less than
+    0.4."""
     process = waiting(flatq, "-w", "60")
     before = used(process.pid)
     for _ in range(20):
@@ -143,7 +155,8 @@ def test_of_several_queues(shell, flatq, spool, clock):
 
 @pytest.mark.parametrize("at_once", [False, True], ids=["in turn", "at once"])
 def test_many_waiters_and_as_many_pushes(flatq, spool, clock, at_once):
-    """Each push wakes one waiter. A waiter that no longer needs the wake passes it on, so no waiter sleeps on beside a message."""
+    """Each push wakes one waiter. A waiter that no longer needs the wake passes it on, so no waiter
+    sleeps on beside a message."""
     count = 20 if everything() else 8
     waiters = [waiting(flatq, "-w", "60") for _ in range(count)]
     if at_once:
@@ -167,22 +180,24 @@ def test_a_queue_that_does_not_exist_yet(shell, flatq, verb):
 
 
 def test_a_wake_between_the_look_and_the_sleep(shell, flatq, spool, endless):
-    """A wake is a byte in the waiter's FIFO. It is lost if it comes before the waiter opens the FIFO, so the waiter also looks for the mark that
-    comes with it."""
+    """A wake is a byte in the waiter's FIFO. It is lost if it comes before the waiter opens the
+    FIFO, so the waiter also looks for the mark that comes with it."""
     script = """lib=$1 FLATQ_VERB=pop; . "$lib/engine/common.sh"; shell_reset; need engine/slip engine/spool engine/take engine/wait
         spool_open; clock_read; wait_begin wait default
         wake "$q/wait"; [ -e "$wait_fifo.woken" ] || exit 2
         wait_turn none; [ "$wait_woken" ] || exit 3
         wait_turn none; [ ! -e "$wait_fifo.woken" ] || exit 4
         wait_end"""
-    done = subprocess.run(["sh", "-c", script, "sh", str(LIB)], executable=flatq.shell, env=flatq.environment({}), stdin=subprocess.DEVNULL, timeout=100)
+    done = subprocess.run(["sh", "-c", script, "sh", str(LIB)], executable=flatq.shell,
+        env=flatq.environment({}), stdin=subprocess.DEVNULL, timeout=100)
     assert done.returncode == 0
     nothing_left(spool)
 
 
 @pytest.mark.shells
 def test_stopped_it_leaves_nothing(shell, flatq, spool, clock):
-    stopped = [(number, waiting(flatq, "-w", "30", "a", "b", queue="b")) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)]
+    stopped = [(number, waiting(flatq, "-w", "30", "a", "b", queue="b"))
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)]
     stop_waiting(clock, stopped)
     nothing_left(spool)
     # nor does it take a message that comes later
@@ -208,10 +223,12 @@ def test_killed_it_leaves_nothing_behind_the_next_checkpoint(shell, flatq, spool
 
 @pytest.mark.parametrize("place", ["default/wait", "default/room", ".doors/wait"])
 def test_an_entry_is_swept_whose_fifo_is_gone_already(flatq, spool, place):
-    """A waiter that ends removes its FIFO and then its entries. If it was killed in between, the checkpoint removes the entries."""
+    """A waiter that ends removes its FIFO and then its entries. If it was killed in between, the
+    checkpoint removes the entries."""
     push(flatq, b"x")
     (spool / ".doors/wait").mkdir(parents=True)
-    dead, alive = (spool / place / f"{owner}.0123456789ab" for owner in ("999999999-000000000001", f"{os.getpid()}-999999999999"))
+    dead, alive = (spool / place / f"{owner}.0123456789ab"
+        for owner in ("999999999-000000000001", f"{os.getpid()}-999999999999"))
     for entry in (dead, alive):
         entry.touch()
     flatq("wal", check=0)
@@ -243,12 +260,13 @@ def test_a_stopped_waiter_blocks_nobody(flatq, spool, endless):
 
 
 def test_one_message_wakes_one_waiter(shell, flatq, spool, clock):
-    """Each push wakes one more waiter, and a bulk push as many as it has messages. All waiters are stopped, so that the marks of their wakes
-    stay."""
+    """Each push wakes one more waiter, and a bulk push as many as it has messages. All waiters are
+    stopped, so that the marks of their wakes stay."""
     waiters = [waiting(flatq, "-w", "60") for _ in range(5)]
     for process in waiters:
         os.kill(process.pid, signal.SIGSTOP)
-    wait_for(lambda: all(Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T" for process in waiters), "all are stopped")
+    wait_for(lambda: all(Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[
+        0] == "T" for process in waiters), "all are stopped")
     woken = []
     for words, text in (((), b"1"), ((), b"2"), (("-l",), b"3\n4\n")):
         flatq("push", *words, input=text, check=0)
@@ -257,12 +275,14 @@ def test_one_message_wakes_one_waiter(shell, flatq, spool, clock):
     for process in waiters:
         os.kill(process.pid, signal.SIGCONT)
     push(flatq, b"5")
-    assert sorted(process.communicate(timeout=100)[0] for process in waiters) == [b"1", b"2", b"3", b"4", b"5"]
+    assert sorted(process.communicate(timeout=100)[0] for process in waiters) == [b"1", b"2", b"3",
+        b"4", b"5"]
     nothing_left(spool)
 
 
 def test_a_waiter_whose_fifo_is_gone(shell, flatq, spool, clock):
-    """Somebody removed the FIFO. The waiter must still sleep two seconds at a time, not run in a loop, and still find a message that comes."""
+    """Somebody removed the FIFO. The waiter must still sleep two seconds at a time, not run in a
+    loop, and still find a message that comes."""
     process = waiting(flatq, "-w", "30")
     for path in (spool / ".wait").iterdir():
         path.unlink()
@@ -321,7 +341,8 @@ def test_beside_a_bulk_pop(shell, flatq, spool, clock):
     for _ in range(2):
         push(flatq, b"x" * 90000)
     owner = flatq.start("pop", "-l", "-n", "2")
-    wait_for(lambda: not lies(spool).get("wal") and list((spool / "default/out").glob("batch.*")), "a bulk pop at work")
+    wait_for(lambda: not lies(spool).get("wal") and list((spool / "default/out").glob("batch.*")),
+        "a bulk pop at work")
     process = flatq.start("pop", "-w", "1")
     assert clock.passes(process) == 1 and process.returncode == 66
     out, _ = owner.communicate(timeout=100)
@@ -329,7 +350,8 @@ def test_beside_a_bulk_pop(shell, flatq, spool, clock):
 
 
 def test_a_queue_that_is_dropped_and_made_again(shell, flatq, spool, clock):
-    """A waiter whose queue is dropped still ends in time, and finds a message in a new queue of that name."""
+    """A waiter whose queue is dropped still ends in time, and finds a message in a new queue of
+    that name."""
     process = waiting(flatq, "-w", "30", "q", queue="q")
     flatq("drop", "q", check=0)
     push(flatq, b"x", "q")
@@ -341,7 +363,8 @@ def test_a_queue_that_is_dropped_and_made_again(shell, flatq, spool, clock):
 
 
 def test_without_setpriv(shell, flatq, spool, stub):
-    """Without setpriv a verb waits as usual. If it is killed by kill -9, its sleeper lives on for up to two seconds."""
+    """Without setpriv a verb waits as usual. If it is killed by kill -9, its sleeper lives on for
+    up to two seconds."""
     stub("setpriv", "exit 127")
     process = waiting(flatq, "-w", "30")
     process.kill()
@@ -354,8 +377,10 @@ def test_without_setpriv(shell, flatq, spool, stub):
 def test_a_closed_descriptor(shell, flatq, spool, clock):
     """The verb is started without the descriptors that waiting uses."""
     push(flatq, b"x", "-d", "1")
-    process = subprocess.Popen(["dash", "-c", 'exec "$@" 3>&- 5>&- 6>&- 7>&- 8>&- 9>&-', "-", *flatq.command("pop", "-w", "10")],
-                               env=flatq.environment(None), stdout=subprocess.PIPE, start_new_session=True)
+    process = subprocess.Popen(["dash", "-c", 'exec "$@" 3>&- 5>&- 6>&- 7>&- 8>&- 9>&-', "-",
+        *flatq.command("pop", "-w", "10")],
+                               env=flatq.environment(None), stdout=subprocess.PIPE,
+                               start_new_session=True)
     flatq.started.append(process)
     clock.passes(process)
     assert (process.returncode, process.stdout.read()) == (0, b"x")
@@ -363,10 +388,13 @@ def test_a_closed_descriptor(shell, flatq, spool, clock):
 
 
 def test_descriptors_of_the_caller(shell, flatq):
-    """The caller may use descriptors 6 to 9, and hold a lock on one: the verb must leave them alone."""
+    """The caller may use descriptors 6 to 9, and hold a lock on one: the verb must leave them
+    alone."""
     push(flatq, b"x", "-d", "1")
     done = subprocess.run(
-        ["dash", "-c", 'exec 6>"$HOME/6" 7>"$HOME/7" 8>"$HOME/8" 9>"$HOME/9"; flock 9; "$@"; echo kept >&9; cat "$HOME/6" "$HOME/7" "$HOME/8"', "-",
-         *flatq.command("pop", "-w", "60")], env=flatq.environment(None), stdout=subprocess.PIPE, timeout=100)
+        ["dash", "-c",
+        'exec 6>"$HOME/6" 7>"$HOME/7" 8>"$HOME/8" 9>"$HOME/9"; flock 9; "$@"; echo kept >&9; cat "$HOME/6" "$HOME/7" "$HOME/8"', "-",
+         *flatq.command("pop", "-w", "60")], env=flatq.environment(None), stdout=subprocess.PIPE,
+         timeout=100)
     assert (done.returncode, done.stdout) == (0, b"x")
     assert (flatq.home / "9").read_text() == "kept\n"

@@ -1,4 +1,5 @@
-"""The lessons as data: what a NN-title.md consists of, and a place in which its commands are run, one after the other, in one shell.
+"""The lessons as data: what a NN-title.md consists of, and a place in which its commands are run,
+one after the other, in one shell.
 
 A lesson is Markdown; three kinds of its code blocks are executed, in their order:
     ```sh NAME        a file that the reader types; it is written, and executable
@@ -33,12 +34,14 @@ class Part:
     kind: str  # text file console answer
     text: str  # the text as it stands; of a block, what is in it
     name: str = ""  # of a file; of a console, what it needs
-    steps: list[tuple[str, str]] = field(default_factory=list)  # of a console: each command and its output
+    steps: list[tuple[str, str]] = field(
+        default_factory=list)  # of a console: each command and its output
 
 
 def parts(path: Path) -> list[Part]:
     found: list[Part] = []
-    for place, piece in enumerate(re.split(r"^```([^\n]*)\n(.*?)^```\n", path.read_text(), flags=re.M | re.S)):
+    for place, piece in enumerate(re.split(r"^```([^\n]*)\n(.*?)^```\n", path.read_text(),
+            flags=re.M | re.S)):
         if place % 3 == 0 and piece:
             found.append(Part("text", piece))
         elif place % 3 == 1:
@@ -71,7 +74,8 @@ def shown(command: str) -> str:
 
 
 def resolved(path: Path, text: str) -> str:
-    """The text, with the target of each link behind it: FILE, or FILE:LINE of the function that the link names. LookupError if there is none."""
+    """The text, with the target of each link behind it: FILE, or FILE:LINE of the function that the
+    link names. LookupError if there is none."""
     return _LINK.sub(lambda link: f"{link[1]} ({_target(path, link[1], link[2])})", text)
 
 
@@ -92,7 +96,8 @@ def _target(path: Path, words: str, target: str) -> str:
 
 
 def uses_the_gate(path: Path) -> bool:
-    return any(re.search(rf"^(\$ |> )?(.*[|;({{&] ?)?{tool} ", part.text, re.M) for part in parts(path) if part.kind != "text" for tool in TOOLS)
+    return any(re.search(rf"^(\$ |> )?(.*[|;({{&] ?)?{tool} ", part.text, re.M)
+        for part in parts(path) if part.kind != "text" for tool in TOOLS)
 
 
 def gate() -> str:
@@ -108,7 +113,8 @@ def cuts() -> str:
     sys.path.insert(0, str(ROOT / "python"))
     from flatq.crashlab.families import cuts as real
 
-    return next((reason for there, reason in map(real.available, real.FILE_SYSTEMS) if not there), "")
+    return next((reason for there, reason in map(real.available, real.FILE_SYSTEMS) if not there),
+        "")
 
 
 class Place:
@@ -119,13 +125,17 @@ class Place:
         self.path = self.top / "lesson"
         self.path.mkdir()
         self.shell = subprocess.Popen(
-            ["sh"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=self.path, start_new_session=True,
-            env={"PATH": f"{HERE / 'bin'}:{os.environ.get('PATH', '/usr/bin:/bin')}", "HOME": str(self.top), "TMPDIR": str(self.top), "LC_ALL": "C",
-                 "FLATQ_DIR": str(self.path / "spool"), "FLATQ_SYNC": "off", "PYTHONDONTWRITEBYTECODE": "1"})
+            ["sh"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            cwd=self.path, start_new_session=True,
+            env={"PATH": f"{HERE / 'bin'}:{os.environ.get('PATH', '/usr/bin:/bin')}",
+            "HOME": str(self.top), "TMPDIR": str(self.top), "LC_ALL": "C",
+                 "FLATQ_DIR": str(self.path / "spool"), "FLATQ_SYNC": "off",
+                 "PYTHONDONTWRITEBYTECODE": "1"})
         return self
 
     def __exit__(self, *_: object) -> None:
-        os.killpg(self.shell.pid, signal.SIGKILL)  # with the background processes of a lesson that was broken off
+        os.killpg(self.shell.pid,
+            signal.SIGKILL)  # with the background processes of a lesson that was broken off
         self.shell.wait()
         shutil.rmtree(self.top, ignore_errors=True)
 
@@ -137,7 +147,8 @@ class Place:
     def run(self, command: str) -> tuple[str, int]:
         """What the command prints, standard error included, and its exit code."""
         assert self.shell.stdin and self.shell.stdout
-        self.shell.stdin.write(f"{{ {command}\n}} </dev/null\nprintf '\\036lesson %s\\n' $?\n".encode())
+        self.shell.stdin.write(
+            f"{{ {command}\n}} </dev/null\nprintf '\\036lesson %s\\n' $?\n".encode())
         self.shell.stdin.flush()
         said = b""
         while True:
@@ -168,7 +179,8 @@ class Place:
             try:
                 if path.is_file():
                     text = path.read_bytes()[:200].decode(errors="replace").replace("\n", "\\n")
-                    yield str(path.relative_to(self.path)), text if len(text) <= 70 else text[:67] + "..."
+                    yield str(path.relative_to(self.path)), text if len(text) <= 70 else text[
+                        :67] + "..."
             except OSError:
                 pass
 
@@ -183,7 +195,9 @@ def filled(path: Path) -> str:
             elif part.kind == "console" and part.name == "cuts" and cuts():
                 text.append(f"```console cuts\n{part.text}```\n")
             elif part.kind == "console":
-                text.append(f"```console {part.name}".rstrip() + "\n" + "".join(shown(command) + place.step(command) for command, _ in part.steps) + "```\n")
+                text.append(f"```console {part.name}".rstrip() + "\n"
+                    + "".join(shown(command) + place.step(command) for command, _ in part.steps)
+                    + "```\n")
             else:
                 text.append(f"```sh {part.name}\n{part.text}```\n")
                 if part.kind == "file":
@@ -191,5 +205,6 @@ def filled(path: Path) -> str:
                 else:
                     said, code = place.answer(part)
                     if code:
-                        print(f"{path.name}: an answer ends with {code}:\n{part.text}{said}", file=sys.stderr)
+                        print(f"{path.name}: an answer ends with {code}:\n{part.text}{said}",
+                            file=sys.stderr)
     return "".join(text)

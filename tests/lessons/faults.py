@@ -1,7 +1,9 @@
-"""Failures that happen for certain: the code of bin/crash-at, crash-each, fail-at, meanwhile, power-each, power-real, cost and talk.
+"""Failures that happen for certain: the code of bin/crash-at, crash-each, fail-at, meanwhile,
+power-each, power-real, cost and talk.
 
-A PATTERN is a shell pattern for a call as the tools show it: its kind (open write rename unlink mkdir sync ...) and its paths below the current
-directory; flatq's long names are shown as the message's number. Writes to standard output are calls too: `write <stdout>`."""
+A PATTERN is a shell pattern for a call as the tools show it: its kind (open write rename unlink
+mkdir sync ...) and its paths below the current directory; flatq's long names are shown as the
+message's number. Writes to standard output are calls too: `write <stdout>`."""
 from __future__ import annotations
 
 import collections
@@ -45,10 +47,11 @@ def show(call: gate.Call) -> str:
 
 @dataclass(frozen=True)
 class At(gate.Fault):
-    """The first call that matches the pattern; without a pattern, the call with that number. `errno_from` also strikes all later calls that need
-    room.
+    """The first call that matches the pattern; without a pattern, the call with that number.
+    `errno_from` also strikes all later calls that need room.
 
-    Writes to a pipe within the command have no number: both its sides run at once, and the scheduler decides on the order of their calls."""
+    Writes to a pipe within the command have no number: both its sides run at once, and the
+    scheduler decides on the order of their calls."""
 
     pattern: str = "*"
     other: str = ""
@@ -64,7 +67,8 @@ class At(gate.Fault):
                 self.struck.append(show(call))
             return len(self.passed) == self.point
         if self.struck:
-            return self.kind == "errno_from" and call.kind in gate.SPACE and "<" not in call.paths[0]
+            return self.kind == "errno_from" and call.kind in gate.SPACE and "<" not in call.paths[
+                0]
         if not fnmatch.fnmatchcase(show(call), self.pattern):
             return False
         self.struck.append(show(call))
@@ -80,9 +84,11 @@ def words(command: list[str]) -> list[str]:
     return ["sh", "-c", command[0]] if len(command) == 1 and " " in command[0] else command
 
 
-def run(command: list[str], at: Path, fault: gate.Fault | None = None, stdin: bytes = b"", data: bool = False) -> gate.Result:
+def run(command: list[str], at: Path, fault: gate.Fault | None = None, stdin: bytes = b"",
+        data: bool = False) -> gate.Result:
     environment = {**os.environ, "FLATQ_DIR": str(at / "spool"), "PWD": str(at)}
-    return gate.run(words(command), at, env=environment, cwd=at, fault=fault, stdin=stdin, record_data=data, count_stdout=True)
+    return gate.run(words(command), at, env=environment, cwd=at, fault=fault, stdin=stdin,
+        record_data=data, count_stdout=True)
 
 
 def given() -> bytes:
@@ -96,10 +102,12 @@ def one(fault: At, command: list[str]) -> int:
     if not fault.other:
         sys.stderr.buffer.write(result.stderr)
     if not fault.struck:
-        print(f"no call matched '{fault.pattern}':", *(show(call) for call in result.calls), sep="\n  ")
+        print(f"no call matched '{fault.pattern}':", *(show(call) for call in result.calls),
+            sep="\n  ")
         return 66
     if fault.kind in ("kill_tree", "torn") and not fault.other:
-        print("-- killed {}: {}".format("in the middle of" if fault.kind == "torn" else "before", fault.struck[0]))
+        print("-- killed {}: {}".format("in the middle of" if fault.kind == "torn" else "before",
+            fault.struck[0]))
         return 137
     if fault.kind == "errno_from":
         print(f"-- {errno.errorcode[fault.errno or 0]} at: {fault.struck[0]}")
@@ -111,13 +119,15 @@ def text(said: bytes) -> str:
 
 
 def judged(judge: str, at: Path) -> str:
-    done = subprocess.run(["sh", "-c", judge], cwd=at, env={**os.environ, "FLATQ_DIR": str(at / "spool")}, stdin=subprocess.DEVNULL,
+    done = subprocess.run(["sh", "-c", judge], cwd=at,
+        env={**os.environ, "FLATQ_DIR": str(at / "spool")}, stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=30, check=False)
     return text(done.stdout)
 
 
 def booted(at: Path) -> None:
-    """The system starts after a power cut: flatq's first verb finds no mark of this boot, and looks at each file."""
+    """The system starts after a power cut: flatq's first verb finds no mark of this boot, and looks
+    at each file."""
     for mark in (at / "spool/.boot").glob("*"):
         mark.unlink()
 
@@ -136,7 +146,8 @@ def each(judge: str, only: str, command: list[str]) -> int:
             call = fault.struck[0] if fault.struck else "(not killed)"
             if not fault.struck or fnmatch.fnmatchcase(call, only):
                 row = (call, text(result.stdout), judged(judge, copy))
-                if rows[-1:] != [row]:  # one row for equal ones: mv tries a rename twice, and cat writes in pieces
+                if rows[-1:] != [
+                        row]:  # one row for equal ones: mv tries a rename twice, and cat writes in pieces
                     rows.append(row)
             if not fault.struck:
                 break
@@ -156,9 +167,12 @@ def power(judge: str, most: int, command: list[str]) -> int:
         result = run(command, copy, stdin=stdin, data=True)
         history.add([replace(call) for call in result.calls])
         trees = list({states.hashed(tree): tree for tree in (history.tree(history.last, outcomes)
-                                                             for outcomes in history.choices(history.last, frozenset(), 100, 0))}.values())
+                                                             for outcomes in history.choices(
+                                                             history.last, frozenset(), 100,
+                                                             0))}.values())
         shown = min(most, len(trees))
-        for tree in [trees[number * (len(trees) - 1) // max(1, shown - 1)] for number in range(shown)]:
+        for tree in [trees[number * (len(trees) - 1) // max(1, shown - 1)]
+                for number in range(shown)]:
             states.write(tree, state)
             for path in state.iterdir():  # the states have no modes
                 path.chmod(0o755)
@@ -187,8 +201,10 @@ def real(kind: str, judge: str, command: list[str]) -> int:
                 subprocess.run(["mount", "-o", "remount,commit=900", disk.path], check=True)
             shutil.copytree(here, box)
             disk.sync()
-            done = subprocess.run(words(command), cwd=box, env={**os.environ, "FLATQ_DIR": str(box / "spool")}, input=stdin,
-                                  stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=30, check=False)
+            done = subprocess.run(words(command), cwd=box,
+                env={**os.environ, "FLATQ_DIR": str(box / "spool")}, input=stdin,
+                                  stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=30,
+                                  check=False)
             disk.cut(flush)
             disk.unmount()
             disk.mount()
@@ -205,16 +221,20 @@ def real(kind: str, judge: str, command: list[str]) -> int:
 
 
 def cost(command: list[str]) -> int:
-    """What depends on no clock: the number of calls that change anything, and of bytes that are written to files."""
+    """What depends on no clock: the number of calls that change anything, and of bytes that are
+    written to files."""
     result = run(command, Path.cwd(), stdin=given())
-    written = sum(call.size for call in result.calls if call.kind == "write" and not call.paths[0].startswith("<"))
+    written = sum(call.size for call in result.calls if call.kind == "write"
+        and not call.paths[0].startswith("<"))
     print(f"{sum(not call.paths[0].startswith('<') for call in result.calls)} changes, {written} bytes written")
     return result.status
 
 
 def talk(how: str, said: str, handler: list[str]) -> int:
-    """A client and the handler of its connection, in a fixed order: the client does its part, and then the handler is started."""
-    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as client:
+    """A client and the handler of its connection, in a fixed order: the client does its part, and
+    then the handler is started."""
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(
+            listener.getsockname()) as client:
         near = listener.accept()[0]
         client.sendall(said.encode().decode("unicode_escape").encode())
         if how == "half":
@@ -223,7 +243,8 @@ def talk(how: str, said: str, handler: list[str]) -> int:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         if how != "half":
             client.close()
-        subprocess.run(words(handler), stdin=near, stdout=near, stderr=subprocess.DEVNULL, timeout=20, check=False)
+        subprocess.run(words(handler), stdin=near, stdout=near, stderr=subprocess.DEVNULL,
+            timeout=20, check=False)
         near.close()
         while how == "half" and (answer := client.recv(65536)):
             sys.stdout.buffer.write(answer)

@@ -1,6 +1,8 @@
-"""Two pictures, as SVG: what a pop writes, by depth (lesson 12), and what each crash point leaves (lessons 2 to 4).
+"""Two pictures, as SVG: what a pop writes, by depth (lesson 12), and what each crash point leaves
+(lessons 2 to 4).
 
-The first is measured here. The second shows the pipeline's results, if there are any; else one row of them, which is made here:
+The first is measured here. The second shows the pipeline's results, if there are any; else one row
+of them, which is made here:
     PYTHONPATH=python .venv/bin/python -m flatq.pipeline campaign --family article --limit 1 --to .pipeline/outcomes"""
 from __future__ import annotations
 
@@ -23,20 +25,23 @@ BLUE, RED, GREY = "#2563a8", "#c0392b", "#666666"
 
 def svg(width: int, height: int, inside: list[str]) -> str:
     return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" font-family="sans-serif" '
-            f'font-size="13">\n<rect width="{width}" height="{height}" fill="white"/>\n' + "\n".join(inside) + "\n</svg>\n")
+            f'font-size="13">\n<rect width="{width}" height="{height}" fill="white"/>\n'
+            + "\n".join(inside) + "\n</svg>\n")
 
 
-def text(x: float, y: float, words: str, colour: str = "black", anchor: str = "start", size: int = 13) -> str:
+def text(x: float, y: float, words: str, colour: str = "black", anchor: str = "start",
+        size: int = 13) -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" fill="{colour}" text-anchor="{anchor}" font-size="{size}">{escape(words)}</text>'
 
 
 def written(result: faults.gate.Result) -> int:
-    return sum(call.size for call in result.calls if call.kind == "write" and not call.paths[0].startswith("<"))
+    return sum(call.size for call in result.calls if call.kind == "write"
+        and not call.paths[0].startswith("<"))
 
 
 def cost() -> str:
-    """The bytes that one pop writes: lesson 12's, and flatq's, which is the mean over 20 pops, with the unfolding of 500 messages spread over
-    them."""
+    """The bytes that one pop writes: lesson 12's, and flatq's, which is the mean over 20 pops, with
+    the unfolding of 500 messages spread over them."""
     theirs, ours = [], []
     lesson = next(path for path in course.LESSONS if path.name.startswith("12-"))
     files = {part.name: part for part in course.parts(lesson) if part.kind == "file"}
@@ -60,41 +65,51 @@ def cost() -> str:
 
     drawn = [text(20, 26, "Bytes written by one pop, against the depth of the queue", size=15)]
     for power in range(8):
-        drawn.append(f'<line x1="{left}" x2="{right}" y1="{y(10**power):.1f}" y2="{y(10**power):.1f}" stroke="#dddddd"/>')
+        drawn.append(
+            f'<line x1="{left}" x2="{right}" y1="{y(10**power):.1f}" y2="{y(10**power):.1f}" stroke="#dddddd"/>')
         drawn.append(text(left - 8, y(10**power) + 4, f"{10**power:,}", GREY, "end", 11))
     drawn += [text(x(depth), bottom + 20, f"{depth:,}", GREY, "middle", 11) for depth in DEPTHS]
-    for name, values, colour in (("a pop that copies the rest", theirs, RED), ("flatq, unfolding included", ours, BLUE)):
+    for name, values, colour in (("a pop that copies the rest", theirs, RED),
+            ("flatq, unfolding included", ours, BLUE)):
         points = [(x(depth), y(value)) for depth, value in zip(DEPTHS, values)]
-        drawn.append(f'<polyline fill="none" stroke="{colour}" stroke-width="2" points="{" ".join(f"{a:.1f},{b:.1f}" for a, b in points)}"/>')
+        drawn.append(
+            f'<polyline fill="none" stroke="{colour}" stroke-width="2" points="{" ".join(f"{a:.1f},{b:.1f}" for a, b in points)}"/>')
         drawn += [f'<circle cx="{a:.1f}" cy="{b:.1f}" r="3.5" fill="{colour}"/>' for a, b in points]
-        drawn += [text(a, b - 9, f"{value:,.0f}", colour, "middle", 11) for (a, b), value in zip(points, values)]
+        drawn += [text(a, b - 9, f"{value:,.0f}", colour, "middle", 11) for (a, b),
+            value in zip(points, values)]
         drawn.append(text(right + 12, points[-1][1] + 4, name, colour))
     drawn.append(text((left + right) / 2, bottom + 42, "messages in the queue", GREY, "middle"))
     return svg(760, 390, drawn)
 
 
 def piped() -> list[dict]:
-    """The rows that `flatq.pipeline campaign --family article` has written to .pipeline/outcomes, read by a Python that has pyarrow."""
+    """The rows that `flatq.pipeline campaign --family article` has written to .pipeline/outcomes,
+    read by a Python that has pyarrow."""
     if not PIPED.is_dir():
         return []
     script = "import json, sys, pyarrow.parquet as pq; print(json.dumps(pq.read_table(sys.argv[1], columns=sys.argv[2:]).to_pylist()))"
     columns = ("family", "verb", "fault", "point", "call", "outcome", "detail")
-    done = subprocess.run([PYTHON, "-c", script, PIPED, *columns], stdout=subprocess.PIPE, check=False)
+    done = subprocess.run([PYTHON, "-c", script, PIPED, *columns], stdout=subprocess.PIPE,
+        check=False)
     if done.returncode:
         return []
-    found = [one for one in json.loads(done.stdout) if one["family"] == "article" and one["fault"] in SHOWN and one["outcome"] != "not reached"]
+    found = [one for one in json.loads(done.stdout) if one["family"] == "article"
+        and one["fault"] in SHOWN and one["outcome"] != "not reached"]
     return sorted(found, key=lambda one: one["point"])
 
 
 def measured() -> list[dict]:
     """One of the laboratory's rows, made here."""
     with tempfile.TemporaryDirectory() as work:
-        return [dict(one.as_dict(), verb=side) for side in SIDES for one in article.trials(side, SHOWN[0], None, 0, Path(work))]
+        return [dict(one.as_dict(), verb=side) for side in SIDES
+            for one in article.trials(side, SHOWN[0], None, 0, Path(work))]
 
 
 def crashes(found: list[dict]) -> str:
-    """Three pushes and three pops, broken at each call. Each call is a square, which is red if a message was lost, altered or came too often."""
-    drawn, y = [text(20, 26, "Three pushes and three pops, broken at each of their calls", size=15)], 52
+    """Three pushes and three pops, broken at each call. Each call is a square, which is red if a
+    message was lost, altered or came too often."""
+    drawn, y = [text(20, 26, "Three pushes and three pops, broken at each of their calls",
+        size=15)], 52
     for fault in SHOWN:
         for side in SIDES:
             row = [one for one in found if (one["fault"], one["verb"]) == (fault, side)]
@@ -104,10 +119,12 @@ def crashes(found: list[dict]) -> str:
             drawn.append(text(20, y + 12, f"{fault}, {side}: {bad} of {len(row)} bad"))
             for number, one in enumerate(row):
                 why = f"{one['call']}: {one['outcome']} {one['detail']}"[:200]
-                drawn.append(f'<rect x="{330 + 11 * number}" y="{y}" width="9" height="16" fill="{RED if one["outcome"] == "bad" else BLUE}">'
+                drawn.append(
+                    f'<rect x="{330 + 11 * number}" y="{y}" width="9" height="16" fill="{RED if one["outcome"] == "bad" else BLUE}">'
                              f"<title>{escape(why)}</title></rect>")
             y += 26
-    drawn.append(text(20, y + 20, "from left to right in the order in which they are made; red: a message lost, altered, or handed out after it was settled",
+    drawn.append(text(20, y + 20,
+        "from left to right in the order in which they are made; red: a message lost, altered, or handed out after it was settled",
                       GREY, size=11))
     return svg(1070, y + 40, drawn)
 
@@ -122,7 +139,8 @@ def write(target: Path) -> None:
     target.mkdir(exist_ok=True)
     found = piped()
     source = f"of {PIPED}" if found else "measured here"
-    for name, picture, of in (("cost", cost(), "measured here"), ("crash-points", crashes(found or measured()), source)):
+    for name, picture, of in (("cost", cost(), "measured here"),
+            ("crash-points", crashes(found or measured()), source)):
         (target / f"{name}.svg").write_text(picture)
         print(f"{target / name}.svg ({of})")
 

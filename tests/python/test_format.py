@@ -19,7 +19,8 @@ import pyarrow.compute as pc
 
 from flatq.spark import format as flat
 
-BODIES = [b"", b"\0", b"\n", b"\t", b"=", "é".encode(), bytes(range(256)), *(os.urandom(size) for size in range(1, 60)), b"x" * 70_000]
+BODIES = [b"", b"\0", b"\n", b"\t", b"=", "é".encode(), bytes(range(256)),
+    *(os.urandom(size) for size in range(1, 60)), b"x" * 70_000]
 
 
 def table(pieces, **more):
@@ -45,39 +46,49 @@ def claim(flatq, *args):
 
 
 def test_what_the_verbs_write(flatq):
-    """Single messages, priorities, keys, tries and bulk pushes: the rows have all of it as it was pushed, in order."""
+    """Single messages, priorities, keys, tries and bulk pushes: the rows have all of it as it was
+    pushed, in order."""
     push(flatq, b"one", "-k", "key")
-    flatq("push", "-0", input=b"".join(body + b"\0" for body in BODIES if b"\0" not in body), check=0)
+    flatq("push", "-0", input=b"".join(body + b"\0" for body in BODIES if b"\0" not in body),
+        check=0)
     push(flatq, b"urgent", "-p", "7")
     receipt = flatq("reserve", check=0).out.split(b" ")[0].decode()
     flatq("release", receipt, check=0)
     rows = table(claim(flatq), headers=True)
-    assert [row["value"] for row in rows] == [b"urgent", b"one", *(body for body in BODIES if b"\0" not in body)]
+    assert [row["value"] for row in rows] == [b"urgent", b"one",
+        *(body for body in BODIES if b"\0" not in body)]
     assert [row["offset"] for row in rows] == list(range(len(rows)))
     assert {row["queue"] for row in rows} == {"jobs"}
     assert [row["attempts"] for row in rows[:3]] == [2, 1, 1]
     assert rows[0]["headers"]["priority"] == 7 and rows[0]["headers"]["key"] is None
-    assert len(rows[1]["headers"]["key"]) == 33 and rows[1]["headers"]["id"] < rows[2]["headers"]["id"]
-    assert all(abs(row["timestamp"].timestamp() - os.path.getmtime(flatq.spool)) < 300 for row in rows)
+    assert len(rows[1]["headers"]["key"]) == 33 and rows[1]["headers"]["id"] < rows[2]["headers"][
+        "id"]
+    assert all(abs(row["timestamp"].timestamp() - os.path.getmtime(flatq.spool)) < 300
+        for row in rows)
     text = table(claim(flatq), base64=True)
-    assert [subprocess.run(["base64", "-d"], input=row["value"].encode(), capture_output=True).stdout for row in text[:20]] == [
+    assert [subprocess.run(["base64", "-d"], input=row["value"].encode(),
+        capture_output=True).stdout for row in text[:20]] == [
         row["value"] for row in rows[:20]]
 
 
 def test_no_other_module_knows_what_lies_in_a_spool():
     """The other modules know neither the names of directories nor the parts of a file's name."""
-    modules = [path for place in ("spark", "pipeline") for path in sorted((ROOT / "python/flatq" / place).glob("*.py"))]
+    modules = [path for place in ("spark", "pipeline")
+        for path in sorted((ROOT / "python/flatq" / place).glob("*.py"))]
     assert len(modules) > 12
     for path in modules:
         if path.name == "format.py":
             continue
         tree = ast.parse(path.read_text())
-        strings = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+        strings = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)
+            and isinstance(node.value, str)}
         assert not {"wal", "body", "fold", "unfold", ".ids"} & strings, path
         known = {"claimed"} & strings if path.name != "__init__.py" else set()
         # a module must ask flat for a part of a flat file's name, not cut it out itself
-        cut = [node.lineno for node in ast.walk(tree) if isinstance(node, ast.Subscript) and re.search(r"\bpath\b|basename", ast.unparse(node.value))]
-        assert (known, [line for line in cut if path.name in ("sink.py", "source.py", "options.py")]) == (set(), []), path
+        cut = [node.lineno for node in ast.walk(tree) if isinstance(node, ast.Subscript)
+            and re.search(r"\bpath\b|basename", ast.unparse(node.value))]
+        assert (known, [line for line in cut if path.name in ("sink.py", "source.py",
+            "options.py")]) == (set(), []), path
 
 
 def test_what_a_name_says(flatq, tmp_path):
@@ -155,7 +166,8 @@ def test_a_failed_sync_is_an_error(flatq, tmp_path, monkeypatch):
     flatq("doctor", check=0)
     flatq("unclaim", "-c", "me", check=0)
     claim(flatq)
-    assert place.marks("me") == (1, 2) and place.settle("me", 2) == 2 and place.marks("me") == (2, 2)
+    assert place.marks("me") == (1, 2) and place.settle("me", 2) == 2 and place.marks("me") == (2,
+        2)
     flatq("drop", "default", check=0)
 
 
@@ -165,20 +177,26 @@ def test_a_server_that_is_gone_keeps_no_settle(tmp_path, monkeypatch):
 
     (tmp_path / "a b").mkdir()
     kinds = ("nfs4", "fuse.sshfs", "ext4")
-    text = "".join(f"1 1 0:1 / {tmp_path}/{kind} rw - {kind} x rw\n" for kind in kinds) + f"1 1 0:1 / {tmp_path}/a\\040b rw shared:1 - ext4 x rw\n"
+    text = "".join(f"1 1 0:1 / {tmp_path}/{kind} rw - {kind} x rw\n"
+        for kind in kinds) + f"1 1 0:1 / {tmp_path}/a\\040b rw shared:1 - ext4 x rw\n"
     (tmp_path / "mounts").write_text(text)
     looked, isdir = [], os.path.isdir
-    monkeypatch.setattr(options, "open", lambda path, mode: open(tmp_path / "mounts", mode), raising=False)
-    monkeypatch.setattr(os.path, "isdir", lambda path: looked.append(os.path.basename(path)) or isdir(path))
+    monkeypatch.setattr(options, "open", lambda path, mode: open(tmp_path / "mounts", mode),
+        raising=False)
+    monkeypatch.setattr(os.path, "isdir", lambda path: looked.append(os.path.basename(path))
+        or isdir(path))
     monkeypatch.delenv("FLATQ_SYNC", raising=False)
     options.sync_all(str(tmp_path))
     assert looked == ["ext4", "a b"]
 
 
 def test_files_of_a_stage(tmp_path):
-    """A file has 500 messages or some MiB at most, and no ids across a hundred thousand. A message over the limit has a file of its own."""
-    pieces = staged(tmp_path, [b"x"] * 1300 + [b"y" * (5 << 20)] + [b"z" * (1 << 20)] * 5, first=99_900, priority=3)
-    assert [piece.count for piece in pieces][:4] == [100, 500, 500, 200] and max(piece.count for piece in pieces) == 500
+    """A file has 500 messages or some MiB at most, and no ids across a hundred thousand. A message
+    over the limit has a file of its own."""
+    pieces = staged(tmp_path, [b"x"] * 1300 + [b"y" * (5 << 20)] + [b"z" * (1 << 20)] * 5,
+        first=99_900, priority=3)
+    assert [piece.count for piece in pieces][:4] == [100, 500, 500,
+        200] and max(piece.count for piece in pieces) == 500
     assert sum(piece.count for piece in pieces) == 1306
     for piece in pieces:
         priority, first, last, count, tries, nonce = Path(piece.path).name.split(".")
@@ -190,17 +208,22 @@ def test_files_of_a_stage(tmp_path):
 def test_any_range_of_offsets(tmp_path):
     bodies = [b"%d" % n for n in range(1700)]
     pieces = staged(tmp_path, bodies)
-    for low, high in ((0, 1700), (0, 1), (499, 501), (500, 1000), (3, 1699), (1699, 1700), (700, 710), (5, 5), (1700, 9000)):
+    for low, high in ((0, 1700), (0, 1), (499, 501), (500, 1000), (3, 1699), (1699, 1700),
+            (700, 710), (5, 5), (1700, 9000)):
         cut = [found for piece in pieces if (found := piece.cut(low, high))]
-        assert [(row["offset"], row["value"]) for row in table(cut)] == list(enumerate(bodies))[low:high]
+        assert [(row["offset"], row["value"]) for row in table(cut)] == list(enumerate(bodies))[
+            low:high]
 
 
 def test_packing():
-    pieces = [flat.Piece(str(n), count, count) for n, count in enumerate([500] * 30 + [1] * 20 + [2000])]
+    pieces = [flat.Piece(str(n), count, count) for n,
+        count in enumerate([500] * 30 + [1] * 20 + [2000])]
     for partitions in (1, 2, 3, 8, 200):
         lists = flat.pack(pieces, partitions)
-        assert [piece for some in lists for piece in some] == pieces and len(lists) <= partitions and all(lists)
-    assert [sum(piece.count for piece in some) for some in flat.pack([flat.Piece("", 500, 500)] * 40, 4)] == [5000] * 4
+        assert [piece for some in lists for piece in some] == pieces and len(
+            lists) <= partitions and all(lists)
+    assert [sum(piece.count for piece in some) for some in flat.pack([flat.Piece("", 500,
+        500)] * 40, 4)] == [5000] * 4
     assert flat.pack([], 3) == []
 
 
@@ -210,10 +233,13 @@ def test_packing():
     (lambda lines: lines[:7] + [lines[7].replace(b"\t", b"\t\t")] + lines[8:], "line 8 is damaged"),
     (lambda lines: lines[:7] + [lines[7].replace(b"\t", b" ")] + lines[8:], "line 8 is damaged"),
     (lambda lines: lines[:7] + [lines[7][:-2] + b"\n"] + lines[8:], "line 8 is damaged"),
-    (lambda lines: lines[:7] + [lines[7][:-5] + b"\n"] + lines[8:], "99 bytes, and its slip says 100"),
+    (lambda lines: lines[:7] + [lines[7][:-5] + b"\n"] + lines[8:],
+    "99 bytes, and its slip says 100"),
     (lambda lines: lines[:7] + [lines[7][:-9] + b"\x80*\n"] + lines[8:], "line 8 is damaged"),
-    (lambda lines: lines[:7] + [lines[7][:80] + b"*" + lines[7][81:]] + lines[8:], "line 8 is damaged"),
-    (lambda lines: lines[:7] + [lines[7][:80] + b"\0" + lines[7][81:]] + lines[8:], "line 8 is damaged"),
+    (lambda lines: lines[:7] + [lines[7][:80] + b"*" + lines[7][81:]] + lines[8:],
+    "line 8 is damaged"),
+    (lambda lines: lines[:7] + [lines[7][:80] + b"\0" + lines[7][81:]] + lines[8:],
+    "line 8 is damaged"),
     (lambda lines: lines[:7] + [b"\0" * 99 + b"\n"] + lines[8:], "line 8 is damaged"),
     (lambda lines: lines[:7] + [b"x" + lines[7]] + lines[8:], "line 8 is damaged"),
     (lambda lines: lines[:-1] + [lines[-1][:-1]], "line 20 ends without a newline"),
@@ -221,7 +247,8 @@ def test_packing():
 ])
 @pytest.mark.parametrize("base64", [False, True])
 def test_a_damaged_line(tmp_path, damage, says, base64):
-    """The error names the file and the line. Where data may be lost, the other messages are read, at their offsets."""
+    """The error names the file and the line. Where data may be lost, the other messages are read,
+    at their offsets."""
     bodies = [os.urandom(100) for _ in range(1000)]
     pieces = staged(tmp_path, bodies)
     path = Path(pieces[1].path)
@@ -246,7 +273,8 @@ def test_lost(tmp_path):
     os.truncate(pieces[1].path, whole.index(b"\n") + 1)
     with pytest.raises(flat.Lost, match="1 lines, and its name says 500"):
         table(pieces)
-    assert [row["offset"] for row in table(pieces, strict=False)] == [*range(501), *range(1000, 1500)]
+    assert [row["offset"] for row in table(pieces, strict=False)] == [*range(501),
+        *range(1000, 1500)]
     os.unlink(pieces[1].path)
     with pytest.raises(flat.Lost, match="the file is missing, with 500 messages"):
         table(pieces)
@@ -277,9 +305,11 @@ def test_a_look_at_what_is_ready(flatq):
     expected.remove(b"1")
     rows = table(flat.ready(str(flatq.spool), "default"), vanish=True)
     assert sorted(row["value"] for row in rows) == sorted(expected)
-    assert len({row["offset"] for row in rows}) == len(expected) and {row["attempts"] for row in rows} == {0}
+    assert len({row["offset"] for row in rows}) == len(expected) and {row["attempts"]
+        for row in rows} == {0}
     ids = sorted(row["offset"] for row in rows)
-    assert sorted(row["offset"] for row in table(flat.ready(str(flatq.spool), "default"), ids=(ids[5], ids[600]))) == ids[5:600]
+    assert sorted(row["offset"] for row in table(flat.ready(str(flatq.spool), "default"),
+        ids=(ids[5], ids[600]))) == ids[5:600]
     flatq("drain", check=0)
     assert table(flat.ready(str(flatq.spool), "default")) == []
     with pytest.raises(FileNotFoundError):
@@ -287,7 +317,8 @@ def test_a_look_at_what_is_ready(flatq):
 
 
 def test_what_a_killed_fold_or_unfold_has_left_counts_once(flatq):
-    """The verb was killed just before it removed the first copy: the slips of a fold, the flat file of an unfold."""
+    """The verb was killed just before it removed the first copy: the slips of a fold, the flat file
+    of an unfold."""
     from flatq.spark.options import Place
 
     top = flatq.spool / "default"
@@ -307,7 +338,8 @@ def test_what_a_killed_fold_or_unfold_has_left_counts_once(flatq):
             (top / "body" / slip.decode().split(".")[1]).write_bytes(text + b"\n")
 
     def ready():
-        found = sorted(row["value"] for row in table(flat.ready(str(flatq.spool), "default"), vanish=True))
+        found = sorted(row["value"] for row in table(flat.ready(str(flatq.spool), "default"),
+            vanish=True))
         assert Place(str(flatq.spool), "default").ready() == len(found)
         return found
 
@@ -364,7 +396,8 @@ def test_a_million(flatq):
     end = 0
     for batch in flat.rows(claim(flatq, "-n", "1000000"), "jobs"):
         assert batch["offset"].equals(pa.array(range(end, end + batch.num_rows)))
-        assert pc.all(pc.equal(batch["value"].cast(pa.string()).cast(pa.int64()), batch["offset"])).as_py()
+        assert pc.all(pc.equal(batch["value"].cast(pa.string()).cast(pa.int64()),
+            batch["offset"])).as_py()
         end += batch.num_rows
     assert end == 1_000_000
 
@@ -376,7 +409,8 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
     body = b"QUJD" * 250_000
     with path.open("wb") as file:
         for n in range(400):
-            file.write(b"0000065536.%012d.0.0.60.0.176371200012.750000.-.0-0-0-0\t%s\n" % (1000 + n, body))
+            file.write(b"0000065536.%012d.0.0.60.0.176371200012.750000.-.0-0-0-0\t%s\n" % (1000 + n,
+                body))
     code = f"""
 import resource, sys
 sys.path.insert(0, {str(ROOT / "python")!r})

@@ -1,4 +1,5 @@
-"""mqueue moves messages into and out of a kernel POSIX message queue, beside a program that uses that queue."""
+"""mqueue moves messages into and out of a kernel POSIX message queue, beside a program that uses
+that queue."""
 
 import os
 import pathlib
@@ -53,17 +54,19 @@ def test_out(flatq, kernel):
     for body, priority in ((b"usual", 65536), (ANY, 65529), (b"most", 0), (b"later", 100000)):
         push(flatq, body, "-p", str(priority), "jobs")
     flatq("mqueue", "out", "--once", kernel.name, "jobs", check=0)
-    assert [kernel.receive(0) for _ in range(4)] == [(b"most", 32767), (ANY, 7), (b"usual", 0), (b"later", 0)]
+    assert [kernel.receive(0) for _ in range(4)] == [(b"most", 32767), (ANY, 7), (b"usual", 0),
+        (b"later", 0)]
 
 
 def test_priorities_come_through(flatq):
     assert [to_kernel(from_kernel(priority)) for priority in (0, 1, 32767)] == [0, 1, 32767]
-    assert (to_kernel(None), to_kernel(0), to_kernel(4294967295), from_kernel(0)) == (0, 32767, 0, 65536)
+    assert (to_kernel(None), to_kernel(0), to_kernel(4294967295), from_kernel(0)) == (0, 32767, 0,
+        65536)
 
 
 def test_two_programs_joined(flatq, kernel):
-    """A program receives from the kernel's queue all the time. The queue that feeds it has more messages than the kernel's holds. They arrive in
-    order."""
+    """A program receives from the kernel's queue all the time. The queue that feeds it has more
+    messages than the kernel's holds. They arrive in order."""
     numbers = [b"%d" % number for number in range(30)]
     flatq("push", "-l", "jobs", input=b"".join(number + b"\n" for number in numbers), check=0)
     process = flatq.start("mqueue", "out", kernel.name, "jobs", stdin=subprocess.DEVNULL)
@@ -83,14 +86,17 @@ def test_it_waits_and_stops(flatq, kernel):
 
 @pytest.mark.parametrize("way", ["in", "out"])
 def test_an_interruption_says_nothing_of_the_queue(flatq, kernel, way):
-    """A signal interrupts each other call to the kernel, and its handler does not raise. The queue is neither empty nor full."""
+    """A signal interrupts each other call to the kernel, and its handler does not raise. The queue
+    is neither empty nor full."""
     need("strace")
     for body in (b"1", b"2"):
         kernel.send(body) if way == "in" else push(flatq, body, "jobs")
     inject = f"inject=mq_timed{'receive' if way == 'in' else 'send'}:error=EINTR:when=1+2"
-    done = subprocess.run(["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=mq_timedreceive,mq_timedsend", "-e", inject,
+    done = subprocess.run(["strace", "-f", "-qq", "-o", "/dev/null", "-e",
+        "trace=mq_timedreceive,mq_timedsend", "-e", inject,
                            *flatq.command("mqueue", way, "--once", "-w", "0", kernel.name, "jobs")],
-                          env=flatq.environment(None), cwd=flatq.home, stdin=subprocess.DEVNULL, capture_output=True, timeout=100)
+                          env=flatq.environment(None), cwd=flatq.home, stdin=subprocess.DEVNULL,
+                          capture_output=True, timeout=100)
     assert (done.returncode, done.stderr) == (0, b"")
     if way == "in":
         assert kernel.current_messages == 0 and Queue("jobs").drain(end=b"\0") == [b"1", b"2"]
@@ -99,7 +105,8 @@ def test_an_interruption_says_nothing_of_the_queue(flatq, kernel, way):
 
 
 def test_what_is_received_goes_back(flatq, kernel):
-    """The target is full and takes no message. mqueue ends, and the message is back in the kernel's queue."""
+    """The target is full and takes no message. mqueue ends, and the message is back in the kernel's
+    queue."""
     flatq("create", "-b", "1", "jobs", check=0)
     push(flatq, b"x", "jobs")
     kernel.send(b"1", priority=3)
@@ -108,7 +115,8 @@ def test_what_is_received_goes_back(flatq, kernel):
 
 
 def test_what_is_received_goes_back_however_many_signals_come(flatq, kernel):
-    """Target and kernel's queue are full. mqueue waits for room in either, since the message is in its process alone."""
+    """Target and kernel's queue are full. mqueue waits for room in either, since the message is in
+    its process alone."""
     flatq("create", "-b", "1", "jobs", check=0)
     push(flatq, b"x", "jobs")
     kernel.send(b"in hand")
@@ -120,8 +128,10 @@ def test_what_is_received_goes_back_however_many_signals_come(flatq, kernel):
     for _ in range(4):
         before = (of / "status").read_text().splitlines()[-2:]
         process.send_signal(signal.SIGTERM)
-        wait_for(lambda: process.poll() is not None or (of / "status").read_text().splitlines()[-2:] != before and
-                 os.readlink(of / "exe").rpartition("/")[2].startswith("python") and (of / "wchan").read_text() == "wq_sleep", "it waits for room again")
+        wait_for(lambda: process.poll() is not None
+            or (of / "status").read_text().splitlines()[-2:] != before and
+                 os.readlink(of / "exe").rpartition("/")[2].startswith("python")
+                 and (of / "wchan").read_text() == "wq_sleep", "it waits for room again")
     assert process.poll() is None
     assert kernel.receive(0)[0] == b"other"
     assert process.wait(60) in (-signal.SIGTERM, 0, 75, 143)
@@ -130,7 +140,8 @@ def test_what_is_received_goes_back_however_many_signals_come(flatq, kernel):
 
 def test_too_large_for_the_queue_goes_back_once(flatq, kernel):
     kernel.send(b"x" * 500, priority=3)
-    assert b"still there" in flatq("mqueue", "in", "--once", kernel.name, "jobs", env={"FLATQ_MOST_BYTES": "100"}, check=65).err
+    assert b"still there" in flatq("mqueue", "in", "--once", kernel.name, "jobs",
+        env={"FLATQ_MOST_BYTES": "100"}, check=65).err
     assert kernel.current_messages == 1 and kernel.receive(0) == (b"x" * 500, 3)
 
 
@@ -146,8 +157,10 @@ def test_create_stat_drop(flatq, kernel):
     name = kernel.name + "-2"
     flatq("mqueue", "create", "-b", "3", "-z", "100", name, check=0)
     try:
-        assert flatq("mqueue", "stat", name, check=0).out == f"queue {name}\nready 0\nbound 3\nmost-bytes 100\n".encode()
-        refused(flatq("mqueue", "create", "-b", "200", "-z", "8192", name), 65, "mqueue", text=b"already exists")
+        assert flatq("mqueue", "stat", name,
+            check=0).out == f"queue {name}\nready 0\nbound 3\nmost-bytes 100\n".encode()
+        refused(flatq("mqueue", "create", "-b", "200", "-z", "8192", name), 65, "mqueue",
+            text=b"already exists")
     finally:
         flatq("mqueue", "drop", name, check=0)
     for words in (("stat", name), ("drop", name), ("in", "--once", name, "jobs")):
@@ -155,10 +168,12 @@ def test_create_stat_drop(flatq, kernel):
 
 
 def test_the_kernels_limit_is_named(flatq, kernel):
-    refused(flatq("mqueue", "create", "-b", "70000", kernel.name + "-3"), 65, "mqueue", text=b"/proc/sys/fs/mqueue")
+    refused(flatq("mqueue", "create", "-b", "70000", kernel.name + "-3"), 65, "mqueue",
+        text=b"/proc/sys/fs/mqueue")
 
 
 def test_no_module(flatq, tmp_path):
     (tmp_path / "posix_ipc.py").write_text("raise ImportError")
-    done = refused(flatq("mqueue", "in", "/a", "b", env={"PYTHONPATH": str(tmp_path)}), 69, "mqueue", text=b"pip install posix-ipc")
+    done = refused(flatq("mqueue", "in", "/a", "b", env={"PYTHONPATH": str(tmp_path)}), 69,
+        "mqueue", text=b"pip install posix-ipc")
     assert b"apt install python3-posix-ipc" in done.err

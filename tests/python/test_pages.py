@@ -1,4 +1,5 @@
-"""The pages that people look at: texts must not cover each other, nothing may be cut off, axes begin at 0, and contrast is high enough."""
+"""The pages that people look at: texts must not cover each other, nothing may be cut off, axes
+begin at 0, and contrast is high enough."""
 
 import math
 import time
@@ -21,32 +22,40 @@ SPANS = (0, 0.6, 4, 31, 119, 600, 7000, 40000, 2e5, 4e6, 4e7, 4e8)
 
 
 def measured(span, queues=20):
-    """Statistics of queues of very different depth, from one message to a hundred million, as a report has them."""
+    """Statistics of queues of very different depth, from one message to a hundred million, as a
+    report has them."""
     width = 1.0 if span == 0 else next(width for width in stats.WIDTHS if span / width < 120)
     found = stats.Stats([], start=DAY, width=width, shares=report.SHARES)
     for n in range(queues):
         name = f"a-long-name-of-a-queue/{'of-a-service/' * 12}{n}" if n % 4 == 3 else f"q$20{n}$"
         most = int(10 ** (8 * n / max(queues - 1, 1)))
-        found.queues.append(stats.Queue(name, {"push": most, "pop": most // 2, "bury": most // 4}, DAY, DAY + span, 100))
-        found.series[name] = [(most // 9, most // 10, most * (at % 7 + 1) // 7) for at in range(int(span / width) + 1)]
+        found.queues.append(stats.Queue(name, {"push": most, "pop": most // 2, "bury": most // 4},
+            DAY, DAY + span, 100))
+        found.series[name] = [(most // 9, most // 10, most * (at % 7 + 1) // 7)
+            for at in range(int(span / width) + 1)]
         if queues > 1:
-            found.latency[name, "pop"] = (most, [10.0 * math.floor(10 ** (4 * share) / 9) for share in found.shares])
-            found.latency[name, "reserve"] = (most, [10.0 * math.floor(10 ** (n % 9 * share)) for share in found.shares])
+            found.latency[name, "pop"] = (most, [10.0 * math.floor(10 ** (4 * share) / 9)
+                for share in found.shares])
+            found.latency[name, "reserve"] = (most,
+                [10.0 * math.floor(10 ** (n % 9 * share)) for share in found.shares])
             found.tries[name, n + 2] = most
             found.dead[name, f"{'a-reason-' * (n + 1)}"[:60]] = (most, most // 2)
     return found
 
 
 def page(found, path, **more):
-    figures = {name: {"wide": one, "phone": plots.all_of(found, False)[name]} for name, one in plots.all_of(found).items()} if found.queues else {}
+    figures = {name: {"wide": one, "phone": plots.all_of(found, False)[name]} for name,
+        one in plots.all_of(found).items()} if found.queues else {}
     path.write_text(report.page(found, {**figures, **more}, "flatq: what the queues did"))
     return f"file://{path}"
 
 
 def looked_at(browser, url, width, dark, **more):
-    """What is wrong with the page: texts that cover each other, are cut off, or are hard to read."""
+    """What is wrong with the page: texts that cover each other, are cut off, or are hard to
+    read."""
     browser.open(url, width, dark, **more)
-    wrong = browser.ask("{overlaps: overlaps(), cut: cut(), pale: contrasts('body > :not(figure), svg:not(.large)').filter((one) => one.contrast < 4.5)}")
+    wrong = browser.ask(
+        "{overlaps: overlaps(), cut: cut(), pale: contrasts('body > :not(figure), svg:not(.large)').filter((one) => one.contrast < 4.5)}")
     assert wrong == {"overlaps": [], "cut": [], "pale": []}, (url, width, dark, wrong)
 
 
@@ -54,32 +63,41 @@ def test_axes_begin_at_0_and_plots_over_time_agree():
     for span, queues, wide in product((0, 7000), (1, 20), (True, False)):
         found = measured(span, queues)
         figures = plots.all_of(found, wide)
-        over_time = [(figures[name], axes) for name in ("throughput", "depth") for axes in figures[name].axes]
+        over_time = [(figures[name], axes) for name in ("throughput", "depth")
+            for axes in figures[name].axes]
         assert len(over_time) == (2 if queues == 1 else 7)
         for _, axes in over_time:
-            assert axes.get_ylim()[0] == 0 and axes.get_ylim()[1] >= max(line.get_ydata().max() for line in axes.lines)
-        places = {(made.get_size_inches()[0], axes.get_position().x0, axes.get_position().x1, axes.get_xlim()) for made, axes in over_time}
+            assert axes.get_ylim()[0] == 0 and axes.get_ylim()[1] >= max(line.get_ydata().max()
+                for line in axes.lines)
+        places = {(made.get_size_inches()[0], axes.get_position().x0, axes.get_position().x1,
+            axes.get_xlim()) for made, axes in over_time}
         assert len(places) == 1, "the same width, and the same time axis"
-    # of twenty queues, each of the deepest has a plot with a scale of its own, and the others share one
+    # of twenty queues, each of the deepest has a plot with a scale of its own, and the others share
+    # one
     titles = [axes.get_title(loc="left") for axes in figures["depth"].axes]
-    assert len(titles) == 6 and titles[-1].startswith("15 others: ") and len({axes.get_ylim() for axes in figures["depth"].axes}) == 6
-    assert all(legend.get_window_extent().y1 < made.axes[0].get_window_extent().y0 for made in figures.values() for legend in made.legends)
+    assert len(titles) == 6 and titles[-1].startswith("15 others: ") and len({axes.get_ylim()
+        for axes in figures["depth"].axes}) == 6
+    assert all(legend.get_window_extent().y1 < made.axes[0].get_window_extent().y0
+        for made in figures.values() for legend in made.legends)
 
 
 def test_numbers_and_times_as_people_read_them():
     assert [plots.short(value) for value in (0, 0.5, 999, 1000, 10000, 1500, 1e6, 2.5e7, 1e9)] == [
         "0", "0.5", "999", "1 k", "10 k", "1.5 k", "1 M", "25 M", "1 G"]
-    assert [plots.span(value) for value in (0.01, 0.5, 1, 30, 60, 7200, 86400)] == ["10 ms", "500 ms", "1 s", "30 s", "1 min", "2 h", "1 d"]
+    assert [plots.span(value) for value in (0.01, 0.5, 1, 30, 60, 7200, 86400)] == ["10 ms",
+        "500 ms", "1 s", "30 s", "1 min", "2 h", "1 d"]
 
 
 def test_the_time_zone_is_named(tmp_path, monkeypatch):
-    for name, shown in (("UTC", "UTC"), ("Europe/Berlin", "CET (UTC+01:00)"), ("Asia/Kolkata", "IST (UTC+05:30)"), ("Asia/Almaty", "UTC+05:00")):
+    for name, shown in (("UTC", "UTC"), ("Europe/Berlin", "CET (UTC+01:00)"),
+            ("Asia/Kolkata", "IST (UTC+05:30)"), ("Asia/Almaty", "UTC+05:00")):
         monkeypatch.setenv("TZ", name)
         time.tzset()
         try:
             found = measured(7000, 1)
             text = open(page(found, tmp_path / "page.html").removeprefix("file://")).read()
-            assert str(stats.zone(found)) == shown and text.count(f"time in {shown}<") == 4 and f", {shown}</p>" in text
+            assert str(stats.zone(found)) == shown and text.count(
+                f"time in {shown}<") == 4 and f", {shown}</p>" in text
             assert f"in {shown};" in stats.text(stats.thin(found))
         finally:
             monkeypatch.undo()
@@ -92,11 +110,14 @@ def test_report_in_chromium(browser, tmp_path):
     for width, dark in ((PHONE, False), (DESK, True)):
         looked_at(browser, url, width, dark)
         assert browser.ask("document.querySelectorAll('figure svg').length") == 10
-        assert browser.ask("boxes('svg').length") == browser.ask(f"boxes('svg.{'phone' if width == PHONE else 'wide'}').length") > 60
-        assert browser.ask("Math.min(...[...document.querySelectorAll('svg text')].filter(shown).map((text) => text.getBoundingClientRect().height))") > 9
+        assert browser.ask("boxes('svg').length") == browser.ask(
+            f"boxes('svg.{'phone' if width == PHONE else 'wide'}').length") > 60
+        assert browser.ask(
+            "Math.min(...[...document.querySelectorAll('svg text')].filter(shown).map((text) => text.getBoundingClientRect().height))") > 9
         for tile in range(6):
             browser.ask(f"document.querySelectorAll('.tiles b')[{tile}].textContent = '99,999,999'")
-        assert browser.ask("[...document.querySelectorAll('.tiles b')].every((tile) => tile.scrollWidth <= tile.clientWidth && tile.clientHeight < 40)")
+        assert browser.ask(
+            "[...document.querySelectorAll('.tiles b')].every((tile) => tile.scrollWidth <= tile.clientWidth && tile.clientHeight < 40)")
     looked_at(browser, page(measured(0, 1), tmp_path / "one.html"), PHONE, True)
     looked_at(browser, page(stats.Stats([]), tmp_path / "none.html"), PHONE, False)
     text = browser.ask("document.body.innerText")
@@ -105,7 +126,8 @@ def test_report_in_chromium(browser, tmp_path):
 
 @pytest.mark.full
 def test_every_span_in_chromium(browser, tmp_path):
-    """From one event to ten years, and latencies from 10 ms to months. No tick's text touches another."""
+    """From one event to ten years, and latencies from 10 ms to months. No tick's text touches
+    another."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for at, span in enumerate(SPANS):
@@ -115,7 +137,8 @@ def test_every_span_in_chromium(browser, tmp_path):
 
 
 def light(color):
-    parts = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in color[:3]]
+    parts = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
+        for part in color[:3]]
     return sum(part * weight for part, weight in zip(parts, (0.2126, 0.7152, 0.0722)))
 
 
@@ -127,18 +150,24 @@ def test_campaigns_plot_tells_none_bad_from_not_tried(browser, tmp_path):
     bad = {(rows[0], head): at * 60 for at, head in enumerate(heads)}
     one = plots.windows(heads, rows, bad, tried)
     axes = one.axes[0]
-    cells = {(rows[round(cell.get_y() + 0.5)], heads[round(cell.get_x() + 0.5)]): cell for cell in axes.patches}
-    texts = {(rows[text.get_position()[1]], heads[text.get_position()[0]]): text for text in axes.texts}
+    cells = {(rows[round(cell.get_y() + 0.5)], heads[round(cell.get_x() + 0.5)]): cell
+        for cell in axes.patches}
+    texts = {(rows[text.get_position()[1]], heads[text.get_position()[0]]): text
+        for text in axes.texts}
     looks = {key: (cell.get_facecolor(), cell.get_hatch()) for key, cell in cells.items()}
     not_tried = {looks[key] for key in looks if key not in tried}
     none_bad = {looks[key] for key in tried if not bad.get(key)}
     some_bad = {looks[key] for key in tried if bad.get(key)}
-    assert len(not_tried) == len(none_bad) == 1 and not not_tried & none_bad and len(some_bad) == 20 and not some_bad & (none_bad | not_tried)
+    assert len(not_tried) == len(none_bad) == 1 and not not_tried & none_bad and len(
+        some_bad) == 20 and not some_bad & (none_bad | not_tried)
     assert {hatch for _, hatch in not_tried} != {None} and texts.keys() == tried.keys()
     # a single bad trial has a colour far from that of no bad trial
-    assert max(abs(a - b) for a, b in zip(next(iter(none_bad))[0][:3], looks[rows[0], heads[1]][0][:3])) > 0.2
+    assert max(abs(a - b) for a, b in zip(next(iter(none_bad))[0][:3],
+        looks[rows[0], heads[1]][0][:3])) > 0.2
     for key, text in texts.items():
         less, more = sorted((light(to_rgba(text.get_color())), light(looks[key][0])))
         assert (more + 0.05) / (less + 0.05) >= 4.5, (key, text.get_text())
-    assert [text.get_text() for text in one.legends[0].get_texts()] == ["0 bad", "some bad", "all bad", "not tried"]
-    looked_at(browser, page(measured(0, 1), tmp_path / "page.html", campaign={"large": one}), PHONE, True)
+    assert [text.get_text() for text in one.legends[0].get_texts()] == ["0 bad", "some bad",
+        "all bad", "not tried"]
+    looked_at(browser, page(measured(0, 1), tmp_path / "page.html", campaign={"large": one}), PHONE,
+        True)

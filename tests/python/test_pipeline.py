@@ -1,4 +1,5 @@
-"""python -m flatq.pipeline: each job on a small spool, with exact results. Most tests share one session; a real cluster has its own."""
+"""python -m flatq.pipeline: each job on a small spool, with exact results. Most tests share one
+session; a real cluster has its own."""
 
 import collections
 import contextlib
@@ -45,7 +46,8 @@ class Lasting:
 
 @pytest.fixture
 def job(spark, flatq, monkeypatch, capfdbinary):
-    """job("drain", ...) runs the command in this process, and returns its output, exit code and errors."""
+    """job("drain", ...) runs the command in this process, and returns its output, exit code and
+    errors."""
     monkeypatch.setattr(command, "session", lambda args: Lasting(spark))
     monkeypatch.setenv("FLATQ_DIR", str(flatq.spool))
     Done = collections.namedtuple("Done", "code out err")
@@ -62,15 +64,16 @@ def job(spark, flatq, monkeypatch, capfdbinary):
         done = Done(found, said.out.decode(), err)
         assert done.code == code, done
         if code and code != 70:
-            assert (done.out, len(done.err)) == ("", 1) and done.err[0].startswith((words[0] + ": ", "pipeline")), done
+            assert (done.out, len(done.err)) == ("",
+                1) and done.err[0].startswith((words[0] + ": ", "pipeline")), done
         return done
 
     return run
 
 
 def test_drain(job, flatq, tmp_path, spark):
-    """Each message is in the table once, for Spark and for other readers of the files; also after a second run with more messages. What a killed
-    try left is removed."""
+    """Each message is in the table once, for Spark and for other readers of the files; also after a
+    second run with more messages. What a killed try left is removed."""
     fill(flatq, 0, 1500)
     to = tmp_path / "out"
     done = job("drain", "default", "--to", to, "--batch", "600")
@@ -81,15 +84,18 @@ def test_drain(job, flatq, tmp_path, spark):
     stray.write_bytes(next(to.glob("part-*.parquet")).read_bytes())
     fill(flatq, 1500, 1700, "other")
     assert "200 messages in 1 batch" in job("drain", "default", "other", "--to", to).out
-    assert not stray.exists() and job("drain", "default", "other", "--to", to).out.startswith("drain: 0 messages")
+    assert not stray.exists() and job("drain", "default", "other", "--to",
+        to).out.startswith("drain: 0 messages")
     rows = table(to)
     assert sorted(rows["value"].to_pylist(), key=int) == numbers(1700)
-    assert spark.read.parquet(str(to)).selectExpr("count(*)", "count(distinct queue, offset)").first() == (1700, 1700)
+    assert spark.read.parquet(str(to)).selectExpr("count(*)",
+        "count(distinct queue, offset)").first() == (1700, 1700)
     # headers only on request, in a table of their own
     push(flatq, b"urgent", "-p", "7", "-k", "one")
     job("drain", "default", "--to", tmp_path / "headers", "--headers")
     [row] = table(tmp_path / "headers").to_pylist()
-    assert (row["value"], row["headers"]["priority"], len(row["headers"]["key"])) == (b"urgent", 7, 33)
+    assert (row["value"], row["headers"]["priority"], len(row["headers"]["key"])) == (b"urgent", 7,
+        33)
     # a table without its checkpoint would lose batches
     (to / "_checkpoint").rename(tmp_path / "gone")
     push(flatq, b"x")
@@ -98,8 +104,8 @@ def test_drain(job, flatq, tmp_path, spark):
 
 
 def test_one_drain_a_table(job, flatq, tmp_path, spark, monkeypatch):
-    """A second drain to the same table says so, and changes nothing: files that are not part of the table yet may be those that the first one is
-    writing."""
+    """A second drain to the same table says so, and changes nothing: files that are not part of the
+    table yet may be those that the first one is writing."""
     fill(flatq, 0, 300)
     to, told, failed = tmp_path / "out", threading.Event(), []
 
@@ -119,7 +125,8 @@ def test_one_drain_a_table(job, flatq, tmp_path, spark, monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(signal, "signal", lambda *_: None)
             for more in ((), ("--continuous",), ("--consumer", "another")):
-                assert "another drain writes to" in job("drain", "default", "--to", to, *more, code=75).err[0]
+                assert "another drain writes to" in job("drain", "default", "--to", to, *more,
+                    code=75).err[0]
         assert flight.exists() and thread.is_alive(), failed
     finally:
         told.set()
@@ -145,19 +152,23 @@ def test_one_drain_a_table(job, flatq, tmp_path, spark, monkeypatch):
 
 def tree(top):
     """Every file below a directory, with its bytes."""
-    return {str(path.relative_to(top)): path.read_bytes() for path in top.rglob("*") if path.is_file()}
+    return {str(path.relative_to(top)): path.read_bytes() for path in top.rglob("*")
+        if path.is_file()}
 
 
-WRITERS = (("drain", "default"), ("events",), ("report",), ("campaign", "--family", "crash", "--scenario", "push -p", "--limit", "1"))
+WRITERS = (("drain", "default"), ("events",), ("report",),
+    ("campaign", "--family", "crash", "--scenario", "push -p", "--limit", "1"))
 
 
 @pytest.mark.parametrize("words", WRITERS, ids=lambda words: words[0])
 @pytest.mark.parametrize("far", (False, True), ids=("here", "far"))
 def test_nothing_of_anybodys_is_deleted(job, flatq, tmp_path, spark, words, far):
-    """A table of DataFrame.write, files named like parts of one, another job's directory: the job refuses each before it claims anything, here and
-    on a file system that only Hadoop knows. Nor does it remove files that were added to its own directory."""
+    """A table of DataFrame.write, files named like parts of one, another job's directory: the job
+    refuses each before it claims anything, here and on a file system that only Hadoop knows. Nor
+    does it remove files that were added to its own directory."""
     authority = f"guard-{words[0]}"
-    spark._jsc.hadoopConfiguration().set(f"fs.viewfs.mounttable.{authority}.link./top", f"file://{tmp_path}")
+    spark._jsc.hadoopConfiguration().set(f"fs.viewfs.mounttable.{authority}.link./top",
+        f"file://{tmp_path}")
     fill(flatq, 0, 30)
     to = f"viewfs://{authority}/top/out" if far else tmp_path / "out"
     out = tmp_path / "out"
@@ -174,21 +185,27 @@ def test_nothing_of_anybodys_is_deleted(job, flatq, tmp_path, spark, words, far)
     written = {f"part-00000-{uuid.uuid4()}-c000.snappy.parquet": b"PAR1", "_SUCCESS": b""}
     mark = json.dumps({"job": words[0], "files": ["report.html", "one.parquet"]}).encode()
     for others, text in (
-        (written, "and no mark"), ({"part-00000.csv": b""}, "part-00000.csv"), ({"part-of-my-thesis.txt": b""}, "thesis"),
-        ({"report.html": b"mine"}, "no mark"), ({".hidden": b""}, ".hidden"), ({**written, "_flatq": b"[1]"}, "no mark"),
-        ({**written, "_flatq": json.dumps({"job": "another", "files": list(written)}).encode()}, "was written by another"),
+        (written, "and no mark"), ({"part-00000.csv": b""}, "part-00000.csv"),
+        ({"part-of-my-thesis.txt": b""}, "thesis"),
+        ({"report.html": b"mine"}, "no mark"), ({".hidden": b""}, ".hidden"),
+        ({**written, "_flatq": b"[1]"}, "no mark"),
+        ({**written, "_flatq": json.dumps({"job": "another", "files": list(written)}).encode()},
+        "was written by another"),
         ({"one.parquet": b"", "_flatq": mark, "part-00000.csv": b""}, "part-00000.csv"),
-        ({**written, "_flatq": mark}, "_SUCCESS"), ({"one.parquet.mine": b"", "_flatq": mark}, "one.parquet.mine"),
+        ({**written, "_flatq": mark}, "_SUCCESS"), ({"one.parquet.mine": b"", "_flatq": mark},
+        "one.parquet.mine"),
     ):
         shutil.rmtree(out, ignore_errors=True)
         out.mkdir()
         for name, text_ in others.items():
             (out / name).write_bytes(text_)
         refused(text)
-    assert b"ready 30\n" in flatq("stat", "default", check=0).out and not list((flatq.spool / "default").glob("claimed/drain*"))
+    assert b"ready 30\n" in flatq("stat", "default",
+        check=0).out and not list((flatq.spool / "default").glob("claimed/drain*"))
     shutil.rmtree(out)
     out.write_text("mine")
-    assert "is no directory" in job(*words, "--to", to, code=65).err[0] and out.read_text() == "mine"
+    assert "is no directory" in job(*words, "--to", to,
+        code=65).err[0] and out.read_text() == "mine"
     out.unlink()
     if words[0] == "drain":
         # a mark that was cut short is the only file
@@ -201,8 +218,8 @@ def test_nothing_of_anybodys_is_deleted(job, flatq, tmp_path, spark, words, far)
 
 
 def test_what_comes_while_a_job_runs(flatq, tmp_path, spark):
-    """Files that somebody puts into the directory meanwhile stay. The job does not replace a table that has such files, and a drain removes
-    nothing."""
+    """Files that somebody puts into the directory meanwhile stay. The job does not replace a table
+    that has such files, and a drain removes nothing."""
     from flatq.pipeline.place import Place
 
     own = Place("events", str(tmp_path / "out"))
@@ -222,7 +239,8 @@ def test_what_comes_while_a_job_runs(flatq, tmp_path, spark):
     with Place("events", str(tmp_path / "link")).replaced() as new:
         os.mkdir(new)
         open(f"{new}/three", "w").close()
-    assert set(os.listdir(tmp_path / "out")) == {"_flatq", "three"} and (tmp_path / "link").is_symlink()
+    assert set(os.listdir(tmp_path / "out")) == {"_flatq",
+        "three"} and (tmp_path / "link").is_symlink()
     assert {path.name for path in tmp_path.iterdir()} - {"home", "spool"} == {"out", "link"}
     fill(flatq, 0, 10)
     to = tmp_path / "table"
@@ -238,12 +256,14 @@ def test_what_comes_while_a_job_runs(flatq, tmp_path, spark):
 
 
 def test_a_table_that_was_moved(job, flatq, tmp_path):
-    """drain refuses a table that was moved, before it claims anything. Moved back, the table goes on where it was."""
+    """drain refuses a table that was moved, before it claims anything. Moved back, the table goes
+    on where it was."""
     fill(flatq, 0, 10)
     job("drain", "default", "--to", tmp_path / "out")
     fill(flatq, 10, 20)
     (tmp_path / "out").rename(tmp_path / "moved")
-    assert f"was made as {tmp_path / 'out'}" in job("drain", "default", "--to", tmp_path / "moved", code=65).err[0]
+    assert f"was made as {tmp_path / 'out'}" in job("drain", "default", "--to", tmp_path / "moved",
+        code=65).err[0]
     assert b"ready 10\n" in flatq("stat", "default", check=0).out
     (tmp_path / "moved").rename(tmp_path / "out")
     assert "10 messages" in job("drain", "default", "--to", tmp_path / "out").out
@@ -251,7 +271,8 @@ def test_a_table_that_was_moved(job, flatq, tmp_path):
 
 
 def test_a_table_elsewhere_without_its_checkpoint(tmp_path, monkeypatch):
-    """Spark would take new batches for old ones and skip them, and the drain would settle them all the same."""
+    """Spark would take new batches for old ones and skip them, and the drain would settle them all
+    the same."""
     class There(place.Here):
         def __init__(self, spark, to):
             pass
@@ -269,7 +290,8 @@ def test_a_table_elsewhere_without_its_checkpoint(tmp_path, monkeypatch):
     monkeypatch.setattr(drain.flatq_spark, "committed", lambda *words: iter(()))
     for name in ("_spark_metadata", "_checkpoint/offsets"):
         (tmp_path / "out" / name).mkdir(parents=True)
-    (tmp_path / "out/_flatq").write_text(json.dumps({"job": "drain", "files": ["_spark_metadata", "_checkpoint"]}))
+    (tmp_path / "out/_flatq").write_text(json.dumps({"job": "drain",
+        "files": ["_spark_metadata", "_checkpoint"]}))
     for path in ("_spark_metadata/9.compact", "_spark_metadata/10", "_checkpoint/offsets/10"):
         (tmp_path / "out" / path).touch()
     drain.begin(object(), "hdfs://out")
@@ -284,20 +306,24 @@ def test_a_table_elsewhere_without_its_checkpoint(tmp_path, monkeypatch):
 
 @pytest.mark.full
 def test_a_table_elsewhere(job, flatq, tmp_path, spark):
-    """On a file system that only Hadoop knows, as hdfs:// is: drained exactly once, settled, and loaded by a name."""
+    """On a file system that only Hadoop knows, as hdfs:// is: drained exactly once, settled, and
+    loaded by a name."""
     far = tmp_path / "far"
     far.mkdir()
-    spark._jsc.hadoopConfiguration().set("fs.viewfs.mounttable.elsewhere.link./top", f"file://{far}")
+    spark._jsc.hadoopConfiguration().set("fs.viewfs.mounttable.elsewhere.link./top",
+        f"file://{far}")
     fill(flatq, 0, 300)
     to = "viewfs://elsewhere/top/out"
-    assert "300 messages" in job("drain", "default", "--to", to).out and "0 messages" in job("drain", "default", "--to", to).out
+    assert "300 messages" in job("drain", "default", "--to",
+        to).out and "0 messages" in job("drain", "default", "--to", to).out
     assert sorted(table(far / "out")["value"].to_pylist(), key=int) == numbers(300)
     assert b"reserved 0\n" in flatq("stat", "default", check=0).out
     assert "say --name" in job("load", "back", "--from", to, "--format", "parquet", code=65).err[0]
     words = ("load", "back", "--from", to, "--format", "parquet", "--name", "far")
     assert "300 messages" in job(*words).out and "done before" in job(*words).out
     assert sorted(flatq("drain", "back", check=0).out.split(), key=int) == numbers(300)
-    assert re.match(r"events: \d+ events", job("events", "--to", "viewfs://elsewhere/top/events").out)
+    assert re.match(r"events: \d+ events", job("events", "--to",
+        "viewfs://elsewhere/top/events").out)
     assert list((far / "events").glob("part-*.parquet"))
 
 
@@ -312,7 +338,8 @@ def all_of(terminal):
 
 
 def test_progress_on_a_terminal(job, flatq, tmp_path, monkeypatch):
-    """One line that is written again and again, and removed at the end. If Spark's own line is the only one, that stays."""
+    """One line that is written again and again, and removed at the end. If Spark's own line is the
+    only one, that stays."""
     fill(flatq, 0, 300)
     near, far = pty.openpty()
     said = []
@@ -324,14 +351,16 @@ def test_progress_on_a_terminal(job, flatq, tmp_path, monkeypatch):
         job("drain", "default", "--to", tmp_path / "out")
         given = []
         monkeypatch.undo()
-        monkeypatch.setattr(command.flatq_spark, "session", lambda name, master, conf: given.append(conf))
+        monkeypatch.setattr(command.flatq_spark, "session", lambda name, master,
+            conf: given.append(conf))
         for stream in (terminal, sys.__stderr__ if not sys.__stderr__.isatty() else None):
             monkeypatch.setattr(sys, "stderr", stream or open(os.devnull, "w"))
             for words in (["load", "q", "--from", "x"], ["stats"]):
                 command.session(command.parser().parse_args(words))
     reader.join()
     assert re.search(rb"\r\x1b\[K300 messages, 1 batches, \d+ s\r\x1b\[K\Z", said[0]), said
-    assert [conf.get("spark.ui.showConsoleProgress") for conf in given] == ["true", None, None, None]
+    assert [conf.get("spark.ui.showConsoleProgress") for conf in given] == ["true", None, None,
+        None]
 
 
 @pytest.mark.new
@@ -344,7 +373,8 @@ def test_refused(job, flatq, tmp_path):
     job("drain", "default", code=64)
     job("sing", code=64)
     job("drain", "default", "--to", tmp_path / "x", "--batch", "none", code=64)
-    assert "bad name" in job("drain", "default", "--to", tmp_path / "x", "--consumer", "../x", code=65).err[0]
+    assert "bad name" in job("drain", "default", "--to", tmp_path / "x", "--consumer", "../x",
+        code=65).err[0]
     (tmp_path / "file").write_text("")
     job("events", "--to", tmp_path / "file/under", code=74)
     assert "nothing there" in job("load", "q", "--from", tmp_path / "none.csv", code=66).err[0]
@@ -352,14 +382,17 @@ def test_refused(job, flatq, tmp_path):
     (tmp_path / "bad.json").write_text('{"a": 1}\n{"a": \n')
     job("load", "q", "--from", tmp_path / "bad.json", code=65)
     (tmp_path / "a.csv").write_text("a,b\n1,2\n")
-    assert "no column 'c'" in job("load", "q", "--from", tmp_path / "a.csv", "--value", "c", code=65).err[0]
+    assert "no column 'c'" in job("load", "q", "--from", tmp_path / "a.csv", "--value", "c",
+        code=65).err[0]
     assert "bad queue name" in job("load", "../q", "--from", tmp_path / "a.csv", code=65).err[0]
     flatq("create", "-b", "1", "small", check=0)
     (tmp_path / "two.txt").write_text("1\n2\n")
-    assert "has a bound below 2" in job("load", "small", "--from", tmp_path / "two.txt", code=75).err[0]
+    assert "has a bound below 2" in job("load", "small", "--from", tmp_path / "two.txt",
+        code=75).err[0]
     flatq("close", "small", check=0)
     assert "is closed" in job("load", "small", "--from", tmp_path / "two.txt", code=69).err[0]
-    assert "no spool" in job("events", "--spool", tmp_path / "none", "--to", tmp_path / "y", code=66).err[0]
+    assert "no spool" in job("events", "--spool", tmp_path / "none", "--to", tmp_path / "y",
+        code=66).err[0]
     assert flatq("drain", check=0).out == b"1\n"
 
 
@@ -370,22 +403,28 @@ def test_damaged_and_lost(job, flatq, tmp_path):
     lines = open(file.path, "rb").read().splitlines(True)
     with open(file.path, "wb") as out:
         out.write(b"".join([*lines[:4], b"?" + lines[4], *lines[5:]]))
-    assert "line 5 is damaged" in job("drain", "default", "--to", tmp_path / "out", "--consumer", "me", code=65).err[0]
-    assert "599 messages" in job("drain", "default", "--to", tmp_path / "out", "--consumer", "me", "--lossy").out
+    assert "line 5 is damaged" in job("drain", "default", "--to", tmp_path / "out", "--consumer",
+        "me", code=65).err[0]
+    assert "599 messages" in job("drain", "default", "--to", tmp_path / "out", "--consumer", "me",
+        "--lossy").out
     assert len(set(table(tmp_path / "out")["value"].to_pylist())) == 599
 
 
 def test_load(job, flatq, tmp_path):
-    """CSV, JSON, text and Parquet are loaded. A load that is run again does nothing. A drained table can be loaded."""
+    """CSV, JSON, text and Parquet are loaded. A load that is run again does nothing. A drained
+    table can be loaded."""
     (tmp_path / "a.csv").write_text('name,size\n"x, ""y""\n",7\nz,\n')
     assert job("load", "q", "--from", tmp_path / "a.csv").out == "load: 2 messages to queue q\n"
-    assert [json.loads(line) for line in flatq("drain", "-0", "q", check=0).out.split(b"\0")[:-1]] == [
+    assert [json.loads(line) for line in flatq("drain", "-0", "q",
+        check=0).out.split(b"\0")[:-1]] == [
         {"name": 'x, "y"\n', "size": "7"}, {"name": "z", "size": None}]
     assert "done before" in job("load", "q", "--from", tmp_path / "a.csv").out
     empty(flatq, "q")
-    assert "2 messages" in job("load", "q", "--from", tmp_path / "a.csv", "--name", "again", "--value", "name").out
+    assert "2 messages" in job("load", "q", "--from", tmp_path / "a.csv", "--name", "again",
+        "--value", "name").out
     assert sorted(flatq("drain", "-0", "q", check=0).out.split(b"\0")[:-1]) == [b'x, "y"\n', b"z"]
-    (tmp_path / "b.json").write_text('{"value": "é", "priority": 9}\n{"value": "urgent", "priority": 1}\n')
+    (tmp_path / "b.json").write_text(
+        '{"value": "é", "priority": 9}\n{"value": "urgent", "priority": 1}\n')
     job("load", "q", "--from", tmp_path / "b.json")
     assert flatq("drain", "q", check=0).out == "urgent\né\n".encode()
     (tmp_path / "c.txt").write_text("one\n\ntwo\n")
@@ -404,7 +443,8 @@ def test_load(job, flatq, tmp_path):
 
 
 def test_a_load_reads_what_it_names(job, flatq, tmp_path):
-    """Spark would leave out files that lie deeper, take a name for a pattern, leave out columns, and read a number as the nearest double."""
+    """Spark would leave out files that lie deeper, take a name for a pattern, leave out columns,
+    and read a number as the nearest double."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -413,27 +453,34 @@ def test_a_load_reads_what_it_names(job, flatq, tmp_path):
             (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / path).write_text(text)
         said = job("load", "q", "--from", tmp_path / name, code=code)
-        assert sorted(flatq("drain", "q", check=66 if code else 0).out.decode().splitlines()) == expected
+        assert sorted(flatq("drain", "q", check=66 if code else 0).out.decode().splitlines(
+            )) == expected
         return said.err
 
     loads("in", {"in/top.txt": "top\n", "in/2026/deep.txt": "deep\n"}, ["deep", "top"])
     loads("x*", {"x1.txt": "1\n", "x2/s/b.txt": "2\n"}, ["1", "2"])
     loads("d[1]", {"d[1]/a.txt": "in d[1]\n", "d1/a.txt": "in d1\n"}, ["in d[1]"])
     loads("what?.txt", {"what?.txt": "x\n", "whatA.txt": "A\n"}, ["x"])
-    loads("k", {"k/n=1/a.csv": "a\nx\n", "k/n=2/a.csv": "a\ny\n"}, ['{"a":"x","n":1}', '{"a":"y","n":2}'])
+    loads("k", {"k/n=1/a.csv": "a\nx\n", "k/n=2/a.csv": "a\ny\n"},
+        ['{"a":"x","n":1}', '{"a":"y","n":2}'])
     assert "say the directory above" in loads("p*", {"p/n=1/a.csv": "a\nx\n"}, [], 65)[0]
     loads("v", {"v/_p=1/a.csv": "a\nx\n"}, ['{"a":"x","_p":1}'])
-    assert "load them apart" in loads("mix", {"mix/top.csv": "a\nx\n", "mix/n=1/a.csv": "a\nx\n"}, [], 65)[0]
+    assert "load them apart" in loads("mix", {"mix/top.csv": "a\nx\n", "mix/n=1/a.csv": "a\nx\n"},
+        [], 65)[0]
     loads("run=5/in*.txt", {"run=5/in1.txt": "1\n", "run=5/_SUCCESS": ""}, ["1"])
     (tmp_path / "linked").mkdir()
     (tmp_path / "linked/in").symlink_to(tmp_path / "in")
     assert "holds in, a link" in loads("linked", {"linked/a.txt": "a\n"}, [], 65)[0]
-    assert "holds _spark_metadata" in loads("tables", {"tables/a/_spark_metadata/0": "v1\n"}, [], 65)[0]
+    assert "holds _spark_metadata" in loads("tables", {"tables/a/_spark_metadata/0": "v1\n"}, [],
+        65)[0]
     assert "with a colon" in loads("10:00.txt", {"10:00.txt": "x\n"}, [], 65)[0]
     loads("p.json", {"p.json": '{"value": 1.10, "priority": 5.0}\n'}, ["1.10"])
     assert "rename it" in loads("_data.txt", {"_data.txt": "x\n"}, [], 65)[0]
-    assert "rename it" in loads("copy", {"copy/a.txt": "x\n", "copy/b.txt._COPYING_": "y\n"}, [], 65)[0]
-    loads("n.json", {"n.json": '{"value": 12345678901234567.891}\n{"value": 1}\n{"value": "1.10"}\n'}, ["1", "1.10", "12345678901234567.891"])
+    assert "rename it" in loads("copy", {"copy/a.txt": "x\n", "copy/b.txt._COPYING_": "y\n"}, [],
+        65)[0]
+    loads("n.json", {
+        "n.json": '{"value": 12345678901234567.891}\n{"value": 1}\n{"value": "1.10"}\n'},
+        ["1", "1.10", "12345678901234567.891"])
     (tmp_path / "pq").mkdir()
     parquet.write_table(pa.table({"a": [1], "z": ["k"]}), tmp_path / "pq/a.parquet")
     parquet.write_table(pa.table({"a": [2], "z": ["l"], "y": [3]}), tmp_path / "pq/b.parquet")
@@ -441,58 +488,71 @@ def test_a_load_reads_what_it_names(job, flatq, tmp_path):
 
 
 def test_a_drain_that_was_killed_goes_on_under_another_path(job, flatq, tmp_path, monkeypatch):
-    """It was killed behind Spark's commit, before it settled. The same spool is named by a pattern then; once its table had each message twice."""
+    """It was killed behind Spark's commit, before it settled. The same spool is named by a pattern
+    then; once its table had each message twice."""
     spool, out = tmp_path / "h/one/spool", tmp_path / "out"
     spool.parent.mkdir(parents=True)
-    flatq("push", "-l", input=b"".join(b"%d\n" % n for n in range(100)), env={"FLATQ_DIR": str(spool)}, check=0)
+    flatq("push", "-l", input=b"".join(b"%d\n" % n for n in range(100)),
+        env={"FLATQ_DIR": str(spool)}, check=0)
     with monkeypatch.context() as patch:
         patch.setattr(drain, "end", lambda *words: 1 / 0)
         job("drain", "default", "--to", out, "--spool", spool, code=70)
     part = max(out.glob("part-*"), key=lambda path: path.stat().st_size)
     whole = part.read_bytes()
     part.write_bytes(whole[:-1])
-    assert "not there in full" in job("drain", "default", "--to", out, "--spool", spool, code=74).err[0]
+    assert "not there in full" in job("drain", "default", "--to", out, "--spool", spool,
+        code=74).err[0]
     part.write_bytes(whole)
     job("drain", "default", "--to", out, "--spool", tmp_path / "h/*/spool")
     assert sorted(table(out)["value"].to_pylist(), key=int) == numbers(100)
 
 
 def test_load_of_what_is_not_utf_8(job, flatq, tmp_path, spark):
-    """A CSV or JSON file in another encoding is refused, with line and column, and read if the encoding is named. The lines of a text are bytes, as
-    they are."""
+    """A CSV or JSON file in another encoding is refused, with line and column, and read if the
+    encoding is named. The lines of a text are bytes, as they are."""
     latin = tmp_path / "latin.csv"
     latin.write_bytes("value,n\nok,1\n\"é\r\n\",2\nÜbung €,3\n".encode("cp1252"))
     said = job("load", "q", "--from", latin, code=65).err[0]
     assert f"{latin}, line 3, column 2: not UTF-8: say --encoding" in said
     (tmp_path / "a.json").write_text('{"a": 1}\n' * 4 + '{"a": "ü"}\n', encoding="utf-8")
-    assert "line 5, column 8: not ascii" in job("load", "q", "--from", tmp_path / "a.json", "--encoding", "ascii", code=65).err[0]
+    assert "line 5, column 8: not ascii" in job("load", "q", "--from", tmp_path / "a.json",
+        "--encoding", "ascii", code=65).err[0]
     assert "3 messages" in job("load", "q", "--from", latin, "--encoding", "windows-1252").out
-    assert flatq("drain", "-0", "q", check=0).out.split(b"\0")[:-1] == [text.encode() for text in ("ok", "é\r\n", "Übung €")]
+    assert flatq("drain", "-0", "q", check=0).out.split(b"\0")[:-1] == [text.encode() for text in (
+        "ok", "é\r\n", "Übung €")]
     with gzip.open(tmp_path / "b.json.gz", "wb") as file:
         file.write(b'{"value": "1"}\n' * 100000 + b'{"value": "\xe9"}\n')
-    assert "line 100001, column 12: not UTF-8" in job("load", "q", "--from", tmp_path / "b.json.gz", code=65).err[0]
+    assert "line 100001, column 12: not UTF-8" in job("load", "q", "--from", tmp_path / "b.json.gz",
+        code=65).err[0]
     # a file that Python cannot read itself
-    spark._jsc.hadoopConfiguration().set("fs.viewfs.mounttable.encoding.link./top", f"file://{tmp_path}")
+    spark._jsc.hadoopConfiguration().set("fs.viewfs.mounttable.encoding.link./top",
+        f"file://{tmp_path}")
     far = ("load", "q", "--from", "viewfs://encoding/top/latin.csv", "--name", "far")
     assert "latin.csv: not UTF-8" in job(*far, code=65).err[0]
-    assert "3 messages" in job(*far, "--encoding", "ISO-8859-1").out and len(flatq("drain", "-0", "q", check=0).out.split(b"\0")) == 4
+    assert "3 messages" in job(*far, "--encoding", "ISO-8859-1").out and len(flatq("drain", "-0",
+        "q", check=0).out.split(b"\0")) == 4
     (tmp_path / "latin.json").write_bytes('{"value": "Übung"}\n'.encode("latin1"))
-    assert "1 messages" in job("load", "q", "--from", tmp_path / "latin.json", "--encoding", "ISO-8859-1").out
+    assert "1 messages" in job("load", "q", "--from", tmp_path / "latin.json", "--encoding",
+        "ISO-8859-1").out
     assert flatq("pop", "q", check=0).out == "Übung".encode()
     (tmp_path / "lines.txt").write_bytes(b"one\rstill\r\r\ncaf\xe9\r\n\r\nend")
     job("load", "q", "--from", tmp_path / "lines.txt")
-    assert flatq("drain", "-0", "q", check=0).out.split(b"\0")[:-1] == [b"one\rstill\r", b"caf\xe9", b"", b"end"]
+    assert flatq("drain", "-0", "q", check=0).out.split(b"\0")[:-1] == [b"one\rstill\r", b"caf\xe9",
+        b"", b"end"]
     job("load", "q", "--from", tmp_path / "lines.txt", "--encoding", "utf-8", code=64)
-    assert "no encoding 'none'" in job("load", "q", "--from", latin, "--encoding", "none", code=65).err[0]
+    assert "no encoding 'none'" in job("load", "q", "--from", latin, "--encoding", "none",
+        code=65).err[0]
 
 
 def test_load_with_a_bad_priority_says_so_in_one_line(job, flatq, tmp_path):
-    for name, column in (("a.json", '"high"'), ("b.json", "-1"), ("c.json", '"1.5"'), ("d.json", "4294967296")):
+    for name, column in (("a.json", '"high"'), ("b.json", "-1"), ("c.json", '"1.5"'),
+            ("d.json", "4294967296")):
         (tmp_path / name).write_text('{"value": "x", "priority": %s}\n' % column)
         said = job("load", "q", "--from", tmp_path / name, code=65).err[0]
         assert column.strip('"') in said and len(said) < 300, said
     (tmp_path / "a.txt").write_text("1\n")
-    for words, text in ((("--priority", "-1"), "option priority"), (("--lease", str(1 << 32)), "option lease"), (("--wait", "-1"), "option wait"),
+    for words, text in ((("--priority", "-1"), "option priority"),
+            (("--lease", str(1 << 32)), "option lease"), (("--wait", "-1"), "option wait"),
                         (("--name", "../x"), "a load's name")):
         assert text in job("load", "q", "--from", tmp_path / "a.txt", *words, code=65).err[0]
 
@@ -501,7 +561,8 @@ def test_a_load_that_has_ended_needs_no_java(job, flatq, tmp_path, monkeypatch):
     (tmp_path / "a.txt").write_text("1\n")
     assert "1 messages" in job("load", "q", "--from", tmp_path / "a.txt").out
     monkeypatch.setattr(command, "session", lambda args: pytest.fail("Java was started"))
-    assert job("load", "q", "--from", tmp_path / "a.txt").out == "load: done before; say --name, another one, to load it once more\n"
+    assert job("load", "q", "--from",
+        tmp_path / "a.txt").out == "load: done before; say --name, another one, to load it once more\n"
     assert "nothing there" in job("load", "q", "--from", tmp_path / "none.txt", code=66).err[0]
 
 
@@ -534,7 +595,8 @@ def busy(flatq):
     flatq("create", "-m", "2", "jobs", check=0)
     for n in range(12):
         push(flatq, b"%d" % n, "jobs")
-    flatq("work", "-q", "jobs", "-w", "0", "-d", "0", "--", "sh", "-c", "read -r n; [ $((n % 4)) -ne 0 ]", check=0)
+    flatq("work", "-q", "jobs", "-w", "0", "-d", "0", "--", "sh", "-c",
+        "read -r n; [ $((n % 4)) -ne 0 ]", check=0)
     flatq("kick", "-n", "1", "jobs", check=0)
     fill(flatq, 0, 700, "a/b")
     flatq("pop", "-l", "-n", "100", "a/b", check=0)
@@ -557,7 +619,8 @@ def logged(spool):
                 words = line.split(" ", 6)
                 if len(words) == 7:
                     bulk = words[6].startswith("bulk-")
-                    yield queue, float(words[0]), words[1], int(words[2]) if words[2] != "-" else None, int(words[3]), (
+                    yield queue, float(words[0]), words[1], int(words[2]) if words[
+                        2] != "-" else None, int(words[3]), (
                         None if bulk else int(words[5])), int(words[6][5:]) if bulk else 1, words[6]
 
 
@@ -569,7 +632,8 @@ def percentile(values, share):
 
 
 def test_events_and_stats(job, flatq, tmp_path, spark):
-    """The numbers are those that plain Python finds in the logs: from the logs, from the table, and with rotated logs."""
+    """The numbers are those that plain Python finds in the logs: from the logs, from the table, and
+    with rotated logs."""
     from flatq.pipeline import events, stats
 
     busy(flatq)
@@ -582,30 +646,38 @@ def test_events_and_stats(job, flatq, tmp_path, spark):
         (tmp_path / name / "mine").touch()
     assert job("events", "--to", tmp_path / "events").out.startswith(f"events: {len(plain)} events")
     job("events", "none", "--to", tmp_path / "x", code=66)
-    assert {path.name for path in tmp_path.iterdir()} - {"home", "spool"} == {"events", "events.old", "events.new", "x.old", "x.new"}
+    assert {path.name for path in tmp_path.iterdir()} - {"home", "spool"} == {"events",
+        "events.old", "events.new", "x.old", "x.new"}
     assert len(list(tmp_path.glob("*.*/mine"))) == 4
     rows = spark.read.parquet(str(tmp_path / "events"))
     assert rows.columns == list(events.COLUMNS)
-    found = [(row.queue, round(row.time.timestamp(), 2), row.verb, row.id, row.tries, row.milliseconds, row["count"]) for row in rows.collect()]
+    found = [(row.queue, round(row.time.timestamp(), 2), row.verb, row.id, row.tries,
+        row.milliseconds, row["count"]) for row in rows.collect()]
     assert sorted(found, key=str) == sorted((one[:7] for one in plain), key=str)
 
     got = stats.collect(rows)
     assert {queue.name: queue.verbs for queue in got.queues} == {
-        name: dict(collections.Counter({verb: sum(one[6] for one in plain if one[0] == name and one[2] == verb) for verb in {
+        name: dict(collections.Counter({verb: sum(one[6] for one in plain if one[0] == name
+        and one[2] == verb) for verb in {
             one[2] for one in plain if one[0] == name}})) for name in ("a/b", "jobs")}
-    assert {queue.name: (queue.pushed, queue.done) for queue in got.queues} == {"a/b": (700, 103), "jobs": (12, 9)}
+    assert {queue.name: (queue.pushed, queue.done) for queue in got.queues} == {"a/b": (700, 103),
+        "jobs": (12, 9)}
     # four were buried in turns: 3 in jobs, of which 1 was kicked, and 1 in a/b
     assert got.dead == {("jobs", "exit-1"): (3, 2), ("a/b", "no-good"): (1, 1)}
     assert got.series["jobs"][-1][2] == 12 - 9 - 3 + 1 and got.series["a/b"][-1][2] == 700 - 103 - 1
-    assert sum(point[0] for point in got.series["a/b"]) == 700 and sum(point[1] for point in got.series["a/b"]) == 103
+    assert sum(point[0] for point in got.series["a/b"]) == 700 and sum(point[1]
+        for point in got.series["a/b"]) == 103
     assert got.tries == {("jobs", 2): 3, ("a/b", 2): 1}
     for key, verb in ((("a/b", "pop"), "pop"), (("jobs", "delete"), "delete")):
-        times = [one[5] for one in plain if one[0] == key[0] and one[2] == verb and one[5] is not None]
-        assert got.latency[key] == (len(times), pytest.approx([percentile(times, share) for share in stats.SHARES]))
+        times = [one[5] for one in plain if one[0] == key[0] and one[2] == verb
+            and one[5] is not None]
+        assert got.latency[key] == (len(times), pytest.approx([percentile(times, share)
+            for share in stats.SHARES]))
 
     said = job("stats").out
     assert said == job("stats", "--from", tmp_path / "events").out
-    assert re.search(r"^a/b +700 +103 ", said, re.M) and re.search(r"^jobs +exit-1 +3 +2$", said, re.M), said
+    assert re.search(r"^a/b +700 +103 ", said, re.M) and re.search(r"^jobs +exit-1 +3 +2$", said,
+        re.M), said
     assert "a/b" not in job("stats", "jobs").out
     many = tmp_path / "hosts"
     many.mkdir()
@@ -613,25 +685,30 @@ def test_events_and_stats(job, flatq, tmp_path, spark):
         (many / host).mkdir()
         (many / host / "spool").symlink_to(flatq.spool)
     both = events.table(spark, str(many / "*/spool"))
-    assert {(row.host, row["count"]) for row in both.groupBy("host").count().collect()} == {("one", len(plain)), ("two", len(plain))}
-    assert {queue.name for queue in stats.collect(both).queues} == {"one:a/b", "one:jobs", "two:a/b", "two:jobs"}
+    assert {(row.host, row["count"]) for row in both.groupBy("host").count().collect()} == {("one",
+        len(plain)), ("two", len(plain))}
+    assert {queue.name for queue in stats.collect(both).queues} == {"one:a/b", "one:jobs",
+        "two:a/b", "two:jobs"}
 
 
 def test_report(job, flatq, tmp_path, spark):
-    """One page that needs no other file, with a picture for each plot, and for the laboratory's outcomes if they are named. For an empty spool, the
-    page says how to create a queue."""
+    """One page that needs no other file, with a picture for each plot, and for the laboratory's
+    outcomes if they are named. For an empty spool, the page says how to create a queue."""
     module("matplotlib")
     page = open(job("report", "--to", tmp_path / "nothing").out.strip(), encoding="utf-8").read()
     assert "Nothing yet" in page and "flatq push" in page and "<svg" not in page
     job("report", "none", "--to", tmp_path / "none", code=66)
     push(flatq, b"one", "single")
-    assert re.search(r"^single +1 +0 +1 +1 +0 ", (said := job("stats").out), re.M) and "Over time, by 1 s, in " in said, "one event has no rate"
+    assert re.search(r"^single +1 +0 +1 +1 +0 ", (said := job("stats").out),
+        re.M) and "Over time, by 1 s, in " in said, "one event has no rate"
     flatq("drop", "-f", "single", check=0)
     busy(flatq)
     path = job("report", "--to", tmp_path / "report", "--title", "a <b>").out.strip()
     page = open(path, encoding="utf-8").read()
-    assert path == str(tmp_path / "report/report.html") and page.count("<svg ") == 10 and "<h1>a &lt;b&gt;</h1>" in page
-    assert not re.search(r'(src|href)="(?!#)(?!http://www\.w3\.org)', page) and "<script" not in page
+    assert path == str(tmp_path / "report/report.html") and page.count(
+        "<svg ") == 10 and "<h1>a &lt;b&gt;</h1>" in page
+    assert not re.search(r'(src|href)="(?!#)(?!http://www\.w3\.org)',
+        page) and "<script" not in page
     names = re.findall(r'\bid="([^"]+)"', page)
     used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', page))
     assert used <= set(names)
@@ -640,10 +717,12 @@ def test_report(job, flatq, tmp_path, spark):
     assert "712" in page
     from flatq.pipeline import trials
 
-    outcomes = [("crash", f"{verb} -x", verb, "kill", 1, "rename", "", outcome, "", "", 0.1, False, "{}") for verb in ("push", "pop") for outcome in ("good", "bad")]
+    outcomes = [("crash", f"{verb} -x", verb, "kill", 1, "rename", "", outcome, "", "", 0.1, False,
+        "{}") for verb in ("push", "pop") for outcome in ("good", "bad")]
     spark.createDataFrame(outcomes, trials.SCHEMA).write.parquet(str(tmp_path / "trials"))
     path = job("report", "--to", tmp_path / "report", "--campaign", tmp_path / "trials").out.strip()
-    assert open(path, encoding="utf-8").read().count("<svg ") == 11 and (tmp_path / "report/campaign.png").exists()
+    assert open(path, encoding="utf-8").read().count("<svg ") == 11 and (
+        tmp_path / "report/campaign.png").exists()
 
 
 @pytest.mark.full
@@ -654,10 +733,12 @@ def test_campaign(job, tmp_path, spark):
     there, reason = gate.available()
     if not there:
         pytest.skip(reason)
-    done = job("campaign", "--to", tmp_path / "trials", "--family", "crash", "--scenario", "push -p", "--fault", "kill", "--limit", "5")
+    done = job("campaign", "--to", tmp_path / "trials", "--family", "crash", "--scenario",
+        "push -p", "--fault", "kill", "--limit", "5")
     rows = spark.read.parquet(str(tmp_path / "trials"))
     outcomes = {row.outcome: row["count"] for row in rows.groupBy("outcome").count().collect()}
-    assert set(outcomes) == {"good"} and outcomes["good"] > 5 and done.out.startswith("Bad trials of all\n"), (outcomes, done)
+    assert set(outcomes) == {"good"} and outcomes["good"] > 5 and done.out.startswith(
+        "Bad trials of all\n"), (outcomes, done)
     assert re.search(rf"0/{outcomes['good']}\b", done.out)
     assert (tmp_path / "trials/_windows.png").exists() or not importlib.util.find_spec("matplotlib")
     job("campaign", "--to", tmp_path / "x", "--family", "none", code=64)
@@ -665,13 +746,16 @@ def test_campaign(job, tmp_path, spark):
 
 def environment(flatq):
     """The environment of a job in a process of its own."""
-    return {**os.environ, "FLATQ_DIR": str(flatq.spool), "FLATQ_SYNC": "off", "PYTHONPATH": str(ROOT / "python")}
+    return {**os.environ, "FLATQ_DIR": str(flatq.spool), "FLATQ_SYNC": "off",
+        "PYTHONPATH": str(ROOT / "python")}
 
 
 def started(flatq, *words, **more):
-    command = [sys.executable, "-m", "flatq.pipeline", words[0], "--master", "local[2]", "--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1", *words[1:]]
+    command = [sys.executable, "-m", "flatq.pipeline", words[0], "--master", "local[2]", "--conf",
+        "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1", *words[1:]]
     process = subprocess.Popen(
-        [os.fspath(word) for word in command], env=environment(flatq), cwd=flatq.home, start_new_session=True, stdin=subprocess.DEVNULL,
+        [os.fspath(word) for word in command], env=environment(flatq), cwd=flatq.home,
+        start_new_session=True, stdin=subprocess.DEVNULL,
         **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more},
     )
     flatq.started.append(process)
@@ -686,8 +770,8 @@ KILLED = {"drain": ("offsets", "data", "metadata", "commits"), "load": ("stage",
 @pytest.mark.timeout(4 * kills.PATIENCE)
 @pytest.mark.parametrize("job", KILLED)
 def test_killed_drivers(java, tmp_path, job):
-    """A driver is killed where it has just written something, or at a random moment, whichever the seed chooses. No message is lost, and none is there
-    twice. """
+    """A driver is killed where it has just written something, or at a random moment, whichever the
+    seed chooses. No message is lost, and none is there twice. """
     deal = chance(f"killed drivers {job}")
     point, seed = deal.choice([*KILLED[job], "random"]), deal.randrange(1 << 32)
     print(point, seed)
@@ -696,7 +780,8 @@ def test_killed_drivers(java, tmp_path, job):
 
 @pytest.mark.full
 def test_continuous(java, flatq, tmp_path):
-    """A drain is killed in the middle, started again, and told to stop. No message is lost or there twice, and all that is written is settled."""
+    """A drain is killed in the middle, started again, and told to stop. No message is lost or there
+    twice, and all that is written is settled."""
     fill(flatq, 0, 1000)
     to = tmp_path / "out"
     words = ("drain", "default", "--to", to, "--continuous", "--every", "0.2", "--batch", "200")
@@ -704,10 +789,12 @@ def test_continuous(java, flatq, tmp_path):
     wait_for(lambda: len(list(to.glob("part-*"))) >= 2, seconds=300)
     flatq.end(process)
     process = started(flatq, *words)
-    wait_for(lambda: (to / "_checkpoint/commits/4").exists() or process.poll() is not None, seconds=300)
+    wait_for(lambda: (to / "_checkpoint/commits/4").exists() or process.poll() is not None,
+        seconds=300)
     assert process.poll() is None, process.stderr.read().decode()[-2000:]
     fill(flatq, 1000, 1100)
-    wait_for(lambda: (to / "_checkpoint/commits/5").exists() or process.poll() is not None, seconds=300)
+    wait_for(lambda: (to / "_checkpoint/commits/5").exists() or process.poll() is not None,
+        seconds=300)
     # `timeout` and systemd signal Spark's processes, too
     os.killpg(process.pid, signal.SIGTERM)
     out, err = process.communicate(timeout=300)
@@ -737,7 +824,8 @@ def test_told_before_it_has_begun(java, flatq, tmp_path):
 
 @pytest.mark.full
 def test_stats_at_a_terminal(job, flatq):
-    """With both streams on a terminal, the command prints what it prints to a pipe, and nothing else."""
+    """With both streams on a terminal, the command prints what it prints to a pipe, and nothing
+    else."""
     push(flatq, b"1")
     flatq("pop", check=0)
     near, far = pty.openpty()
@@ -750,17 +838,21 @@ def test_stats_at_a_terminal(job, flatq):
 
 @pytest.mark.full
 def test_no_space(job, flatq, tmp_path, spark):
-    """The table's disk is full, which one line says. With room the drain goes on, and each message is there once."""
+    """The table's disk is full, which one line says. With room the drain goes on, and each message
+    is there once."""
     place = tmp_path / "disk"
     place.mkdir()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=600k", "none", place], capture_output=True, text=True)
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=600k", "none", place],
+        capture_output=True, text=True)
     if done.returncode:
         pytest.skip("mount refuses to make a small disk: " + done.stderr.strip())
     try:
         bodies = [os.urandom(300).hex().encode() for _ in range(4000)]
         flatq("push", "-l", input=b"".join(body + b"\n" for body in bodies), check=0)
-        assert "No space left on device" in job("drain", "default", "--to", place / "out", "--batch", "1000", code=74).err[0]
-        assert "No space left on device" in job("drain", "default", "--to", place / "out", "--batch", "1000", code=74).err[0]
+        assert "No space left on device" in job("drain", "default", "--to", place / "out",
+            "--batch", "1000", code=74).err[0]
+        assert "No space left on device" in job("drain", "default", "--to", place / "out",
+            "--batch", "1000", code=74).err[0]
         subprocess.run(["mount", "-o", "remount,size=60m", place], check=True)
         job("drain", "default", "--to", place / "out", "--batch", "1000")
         assert sorted(table(place / "out")["value"].to_pylist()) == sorted(bodies)
@@ -773,9 +865,12 @@ def test_no_space(job, flatq, tmp_path, spark):
 
 #: tasks begin once both executors are there
 CLUSTER = (
-    "spark.executor.memory=512m", "spark.cores.max=2", "spark.executor.cores=1", "spark.driver.host=127.0.0.1",
-    "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1", "spark.executor.extraJavaOptions=-XX:TieredStopAtLevel=1 -Djava.io.tmpdir={place}",
-    "spark.scheduler.minRegisteredResourcesRatio=1.0", "spark.scheduler.maxRegisteredResourcesWaitingTime=300s",
+    "spark.executor.memory=512m", "spark.cores.max=2", "spark.executor.cores=1",
+    "spark.driver.host=127.0.0.1",
+    "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1",
+    "spark.executor.extraJavaOptions=-XX:TieredStopAtLevel=1 -Djava.io.tmpdir={place}",
+    "spark.scheduler.minRegisteredResourcesRatio=1.0",
+    "spark.scheduler.maxRegisteredResourcesWaitingTime=300s",
 )
 
 
@@ -783,7 +878,8 @@ def executor_of(work):
     """The process that runs tasks for the worker with that directory, or None."""
     for process in os.scandir("/proc"):
         try:
-            if process.name.isdigit() and os.readlink(f"{process.path}/cwd").startswith(f"{work}/app-"):
+            if process.name.isdigit() and os.readlink(f"{process.path}/cwd").startswith(
+                    f"{work}/app-"):
                 with open(f"{process.path}/cmdline", "rb") as line:
                     if b"CoarseGrainedExecutorBackend" in line.read():
                         return int(process.name)
@@ -794,31 +890,37 @@ def executor_of(work):
 @pytest.mark.full
 @pytest.mark.timeout(1500)
 def test_cluster(spark, flatq, tmp_path, free_port):
-    """A real cluster of a master and two workers. An executor is killed in the middle of a task that stages rows; half-way through the drain, one
-    worker is killed with all its processes."""
+    """A real cluster of a master and two workers. An executor is killed in the middle of a task
+    that stages rows; half-way through the drain, one worker is killed with all its processes."""
     import pyspark
 
     rows = spark.range(40000).selectExpr("cast(id AS string) AS value").repartition(4)
     rows.write.parquet(str(tmp_path / "rows"))
     run = os.path.join(os.path.dirname(pyspark.__file__), "bin/spark-class")
     with flatq_spark.java_home():
-        env = {**environment(flatq), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_DIRS": str(tmp_path / "local"), "PYSPARK_PYTHON": sys.executable,
+        env = {**environment(flatq), "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_LOCAL_DIRS": str(tmp_path / "local"), "PYSPARK_PYTHON": sys.executable,
                "SPARK_DAEMON_JAVA_OPTS": f"-Djava.net.preferIPv4Stack=true -XX:TieredStopAtLevel=1 -Djava.io.tmpdir={tmp_path}", "SPARK_DAEMON_MEMORY": "256m"}
     url = f"spark://127.0.0.1:{free_port}"
 
     def start(*words, **more):
-        quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        process = subprocess.Popen(words, env=env, cwd=tmp_path, start_new_session=True, **{**quiet, **more})
+        quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL,
+            "stderr": subprocess.DEVNULL}
+        process = subprocess.Popen(words, env=env, cwd=tmp_path, start_new_session=True,
+            **{**quiet, **more})
         flatq.started.append(process)
         return process
 
-    start(run, "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", str(free_port), "--webui-port", "0")
+    start(run, "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port",
+        str(free_port), "--webui-port", "0")
     wait_for(lambda: listening(free_port), "the master", seconds=300)
-    workers = [start(run, "org.apache.spark.deploy.worker.Worker", "--cores", "1", "--memory", "600M", "--webui-port", "0", "--host", "127.0.0.1",
+    workers = [start(run, "org.apache.spark.deploy.worker.Worker", "--cores", "1", "--memory",
+        "600M", "--webui-port", "0", "--host", "127.0.0.1",
                      "--work-dir", str(tmp_path / name), url) for name in ("one", "two")]
 
     def job(*words):
-        command = [sys.executable, "-m", "flatq.pipeline", *words, "--master", url, *(word for conf in CLUSTER for word in ("--conf", conf.format(place=tmp_path)))]
+        command = [sys.executable, "-m", "flatq.pipeline", *words, "--master", url,
+            *(word for conf in CLUSTER for word in ("--conf", conf.format(place=tmp_path)))]
         return start(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def seen(driver, what):
@@ -826,17 +928,21 @@ def test_cluster(spark, flatq, tmp_path, free_port):
         return what()
 
     driver = job("load", "default", "--from", str(tmp_path / "rows"))
-    wait_for(lambda: seen(driver, lambda: list(flatq.spool.glob(".spark/job-*/stage.*"))), "a stage", seconds=300)
+    wait_for(lambda: seen(driver, lambda: list(flatq.spool.glob(".spark/job-*/stage.*"))),
+        "a stage", seconds=300)
     victim = wait_for(lambda: executor_of(tmp_path / "two"), "an executor", seconds=300)
     os.kill(victim, signal.SIGKILL)
     out, err = driver.communicate(timeout=300)
     assert out == b"load: 40000 messages to queue default\n", (out, err[-2000:])
     driver = job("drain", "default", "--to", str(tmp_path / "out"), "--batch", "10000")
-    wait_for(lambda: seen(driver, (tmp_path / "out/_checkpoint/commits/0").exists), "a batch", seconds=300)
+    wait_for(lambda: seen(driver, (tmp_path / "out/_checkpoint/commits/0").exists), "a batch",
+        seconds=300)
     assert executor_of(tmp_path / "two") not in (None, victim)
     flatq.end(workers[1])
     out, err = driver.communicate(timeout=300)
-    assert out == b"drain: 40000 messages in 4 batches to %b\n" % os.fsencode(tmp_path / "out"), (out, err[-2000:])
+    assert out == b"drain: 40000 messages in 4 batches to %b\n" % os.fsencode(tmp_path / "out"), (
+        out, err[-2000:])
     assert sorted(table(tmp_path / "out")["value"].to_pylist(), key=int) == numbers(40000)
     empty(flatq)
-    assert not list(flatq.spool.glob(".spark/job-*/stage.*")) and flatq("doctor", check=0).out == b""
+    assert not list(flatq.spool.glob(".spark/job-*/stage.*")) and flatq("doctor",
+        check=0).out == b""

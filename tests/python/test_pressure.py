@@ -1,4 +1,5 @@
-"""pressure on a real Redis, beside a second client that follows only the specification; and what killed clients leave."""
+"""pressure on a real Redis, beside a second client that follows only the specification; and what
+killed clients leave."""
 
 import contextlib
 import os
@@ -19,13 +20,15 @@ from servers import Redis, free, module
 from flatq import Busy, Closed, Empty, Full, Missing, Unreachable
 from flatq import pressure
 
-KEYS = {"", ":bound", ":producer", ":consumer", ":producer_free", ":consumer_free", ":not_full", ":closed", ":stats:produced_messages",
+KEYS = {"", ":bound", ":producer", ":consumer", ":producer_free", ":consumer_free", ":not_full",
+    ":closed", ":stats:produced_messages",
         ":stats:produced_bytes", ":stats:consumed_messages", ":stats:consumed_bytes"}
 ANY = bytes(range(256)) * 40 + b"\n\n"
 
 
 class Spec:
-    """A client that follows the prose of the specification step by step, with one command for each step."""
+    """A client that follows the prose of the specification step by step, with one command for each
+    step."""
 
     def __init__(self, redis, name="q"):
         self.redis, self.k = redis, lambda suffix="": f"__pressure__:{name}{suffix}"
@@ -71,7 +74,8 @@ class Spec:
         return found[1]
 
     def close(self):
-        assert self.redis.exists(self.k(":bound")) and self.redis.brpop(self.k(":producer_free"), 10)
+        assert self.redis.exists(self.k(":bound")) and self.redis.brpop(self.k(":producer_free"),
+            10)
         self.redis.set(self.k(":producer"), "another:1:1")
         assert not self.redis.exists(self.k(":closed"))
         self.redis.lpush(self.k(":closed"), 0, 0)
@@ -129,11 +133,13 @@ def run(flatq, *words, **more):
 
 def has_role(redis, role, who=None):
     """Some client has the role, and has written its name."""
-    return not redis.exists(f"__pressure__:q:{role}_free") and (redis.get(f"__pressure__:q:{role}") or b"").decode().find(who or "") >= 0
+    return not redis.exists(f"__pressure__:q:{role}_free") and (redis.get(f"__pressure__:q:{role}")
+        or b"").decode().find(who or "") >= 0
 
 
 def waits(redis, role):
-    wait_for(lambda: has_role(redis, role) and redis.exists(f"__pressure__:q:{role}_lease"), f"it is the {role}")
+    wait_for(lambda: has_role(redis, role) and redis.exists(f"__pressure__:q:{role}_lease"),
+        f"it is the {role}")
 
 
 # ---- the verbs
@@ -141,20 +147,23 @@ def waits(redis, role):
 
 def test_every_verb(flatq, redis, q):
     run(flatq, "create", "-b", "2", "q", check=0)
-    assert keys(redis) == {":bound", ":producer_free", ":consumer_free", ":not_full", ":flatq_created"} and redis.get("__pressure__:q:bound") == b"2"
+    assert keys(redis) == {":bound", ":producer_free", ":consumer_free", ":not_full",
+        ":flatq_created"} and redis.get("__pressure__:q:bound") == b"2"
     refused(run(flatq, "create", "q"), 65, "pressure", text=b"exists already")
     run(flatq, "put", "q", input=ANY, check=0)
     q.put(b"", 0)
     refused(run(flatq, "put", "-w", "0", "q", input=b"x"), 75, "pressure", text=b"full")
     assert run(flatq, "length", "q", check=0).out == b"2\n"
     assert not redis.exists("__pressure__:q:not_full")
-    # the identifying value is there, and while no client is at work only keys of the specification and one of ours
+    # the identifying value is there, and while no client is at work only keys of the specification
+    # and one of ours
     assert redis.get("__pressure__:q:producer").decode().split(":")[0] == socket.gethostname()
     assert keys(redis) <= KEYS | {":flatq_created"}
     assert run(flatq, "get", "q", check=0).out == ANY
     assert q.get(0) == b""
     refused(run(flatq, "get", "-w", "0", "q"), 66, "pressure", text=b"nothing there")
-    assert run(flatq, "stats", "q", check=0).out == b"produced_messages 2\nproduced_bytes %d\nconsumed_messages 2\nconsumed_bytes %d\n" % (
+    assert run(flatq, "stats", "q",
+        check=0).out == b"produced_messages 2\nproduced_bytes %d\nconsumed_messages 2\nconsumed_bytes %d\n" % (
         len(ANY), len(ANY))
     assert run(flatq, "exists", "q", check=0).out == b"yes\n"
     assert run(flatq, "closed", "q", check=66).out == b"no\n"
@@ -183,17 +192,20 @@ def test_what_does_not_exist(q, redis):
 
 
 def test_every_error(flatq, redis, q):
-    """Every error that the specification names, by verb and exit code. As its prose says, and not its listings, a client that has failed has given
-    its role back."""
+    """Every error that the specification names, by verb and exit code. As its prose says, and not
+    its listings, a client that has failed has given its role back."""
 
     def fails(code, text, *calls):
         for call in share(f"every error: {text} {calls}", calls, 1):
             refused(run(flatq, *call.split()), code, "pressure", text=text)
         if redis.exists("__pressure__:q:bound"):
-            assert [redis.llen(f"__pressure__:q:{role}_free") for role in ("producer", "consumer")] == [1, 1], calls
-            assert not redis.exists("__pressure__:q:producer_lease", "__pressure__:q:consumer_lease")
+            assert [redis.llen(f"__pressure__:q:{role}_free")
+                for role in ("producer", "consumer")] == [1, 1], calls
+            assert not redis.exists("__pressure__:q:producer_lease",
+                "__pressure__:q:consumer_lease")
 
-    fails(66, b"does not exist", "put q", "put -w 0 q", "get q", "get -w 0 q", "close q", "delete q", "length q", "closed q", "stats q")
+    fails(66, b"does not exist", "put q", "put -w 0 q", "get q", "get -w 0 q", "close q",
+        "delete q", "length q", "closed q", "stats q")
     assert run(flatq, "exists", "q", check=66).out == b"no\n"
     q.create(1)
     fails(65, b"exists already", "create q", "create -b 5 q")
@@ -201,11 +213,13 @@ def test_every_error(flatq, redis, q):
     fails(66, b"nothing there", "get -w 0 q", "get -w 1 q")
     q.put(b"1")
     fails(75, b"full", "put -w 0 q", "put -w 1 q")
-    for role, calls in {"producer": ("put -w 0 q", "put -w 1 q", "close -w 0 q"), "consumer": ("get -w 0 q", "get -w 1 q")}.items():
+    for role, calls in {"producer": ("put -w 0 q", "put -w 1 q", "close -w 0 q"),
+            "consumer": ("get -w 0 q", "get -w 1 q")}.items():
         redis.rpop(f"__pressure__:q:{role}_free")
         redis.set(f"__pressure__:q:{role}", "another:1:1")
         for call in share(f"every error: in use, {role}", calls, 1):
-            refused(run(flatq, *call.split()), 73, "pressure", text=f"in use: its {role} is another:1:1".encode())
+            refused(run(flatq, *call.split()), 73, "pressure",
+                text=f"in use: its {role} is another:1:1".encode())
         assert redis.get(f"__pressure__:q:{role}") == b"another:1:1"
         redis.lpush(f"__pressure__:q:{role}_free", 0)
     q.close()
@@ -216,7 +230,8 @@ def test_every_error(flatq, redis, q):
     assert redis.llen("__pressure__:q:closed") == 2 and q.stats() == {
         "produced_messages": 1, "produced_bytes": 1, "consumed_messages": 1, "consumed_bytes": 1}
     flatq.env["REDIS_PORT"] = str(free())
-    fails(68, b"refused", "create q", "put q", "get q", "close q", "delete q", "length q", "exists q", "closed q", "stats q", "doctor q")
+    fails(68, b"refused", "create q", "put q", "get q", "close q", "delete q", "length q",
+        "exists q", "closed q", "stats q", "doctor q")
 
 
 @pytest.mark.shells
@@ -224,7 +239,8 @@ def test_in_each_shell(flatq, redis, q):
     q.create()
     run(flatq, "put", "-w", "5", "q", input=ANY, check=0)
     assert q.get(0) == ANY
-    refused(run(flatq, "put", "q", env={"FLATQ_PYTHON": "python-none"}), 69, "pressure", text=b"apt install python3")
+    refused(run(flatq, "put", "q", env={"FLATQ_PYTHON": "python-none"}), 69, "pressure",
+        text=b"apt install python3")
 
 
 def test_the_usual_place(monkeypatch):
@@ -232,7 +248,8 @@ def test_the_usual_place(monkeypatch):
     for name in ("REDIS_SERVER", "REDIS_PORT", "REDIS_DB", "PRESSURE_PREFIX"):
         monkeypatch.delenv(name, raising=False)
     queue = pressure.Queue("q")
-    assert (queue.host, queue.port, queue.db, queue.prefix) == ("127.0.0.1", 6379, 0, b"__pressure__")
+    assert (queue.host, queue.port, queue.db, queue.prefix) == ("127.0.0.1", 6379, 0,
+        b"__pressure__")
     assert queue.key(":bound") == b"__pressure__:q:bound"
 
 
@@ -244,14 +261,15 @@ def test_where(flatq, redis, server):
     with module("redis").Redis(port=server.port, db=3) as other:
         assert b"pre*fix:" + name + b":bound" in other.keys("*")
     assert b"fine" not in run(flatq, "doctor", env=env, check=0).out
-    here = pressure.Queue.at(f"redis://127.0.0.1:{server.port}/3/a%20queue%3A%20%FF*[x]%0A", prefix="pre*fix")
+    here = pressure.Queue.at(f"redis://127.0.0.1:{server.port}/3/a%20queue%3A%20%FF*[x]%0A",
+        prefix="pre*fix")
     assert here.exists() and [queue.raw for queue in here.every()] == [name]
     refused(run(flatq, "length", "q", env={"REDIS_PORT": "x"}), 65, "pressure", text=b"REDIS_PORT")
 
 
 def test_a_queue_that_is_over_full_has_no_room(q, spec, redis):
-    """A client that follows only the specification can make a queue over-full. A get that leaves it full must not tell producers that there is
-    room."""
+    """A client that follows only the specification can make a queue over-full. A get that leaves it
+    full must not tell producers that there is room."""
     q.create(2)
     spec.put(b"0")
     spec.put(b"1")
@@ -274,7 +292,8 @@ def test_a_deletion_waits_so_long(flatq, q, redis, role):
         assert redis.rpop(f"__pressure__:q:{role}_free")
         redis.set(f"__pressure__:q:{role}", "another:1:1")
         began = time.monotonic()
-        refused(run(flatq, "delete", "-w", wait, "q"), 75, "pressure", text=f"its {role} another:1:1 has not left".encode())
+        refused(run(flatq, "delete", "-w", wait, "q"), 75, "pressure",
+            text=f"its {role} another:1:1 has not left".encode())
         assert time.monotonic() - began >= int(wait)
         assert not q.exists() and keys(redis)
         run(flatq, "doctor", "-f", "q", check=0)
@@ -282,13 +301,16 @@ def test_a_deletion_waits_so_long(flatq, q, redis, role):
 
 
 def test_a_lease_is_of_who_is_named(flatq, q, redis):
-    """A lease of one of flatq's clients that has ended says nothing of another client that has the role by now."""
+    """A lease of one of flatq's clients that has ended says nothing of another client that has the
+    role by now."""
     q.create(1)
     assert redis.rpop("__pressure__:q:producer_free")
     redis.set("__pressure__:q:producer_lease", "1 0123456789abcdef ours:1:1")
     redis.set("__pressure__:q:producer", "another:1:1")
-    refused(run(flatq, "put", "-w", "0", "q", input=b"1"), 73, "pressure", text=b"its producer is another:1:1")
-    assert run(flatq, "doctor", "q", check=75).out == b"q open producer another:1:1 has the role, without a lease\n"
+    refused(run(flatq, "put", "-w", "0", "q", input=b"1"), 73, "pressure",
+        text=b"its producer is another:1:1")
+    assert run(flatq, "doctor", "q",
+        check=75).out == b"q open producer another:1:1 has the role, without a lease\n"
     # if the role is its own, the lease counts
     redis.set("__pressure__:q:producer", "ours:1:1")
     assert b"mended" in run(flatq, "doctor", "q", check=0).out
@@ -304,7 +326,8 @@ def test_waits_end(q, redis):
     with pytest.raises(Full):
         q.put(b"2", 0.4)
     assert 0.8 <= time.monotonic() - began < 30
-    assert keys(redis) == KEYS - {":not_full", ":closed", ":stats:consumed_messages", ":stats:consumed_bytes"} | {":flatq_created"}
+    assert keys(redis) == KEYS - {":not_full", ":closed", ":stats:consumed_messages",
+        ":stats:consumed_bytes"} | {":flatq_created"}
     redis.rpop("__pressure__:q:producer_free")
     redis.rpop("__pressure__:q:consumer_free")
     for call in (lambda: q.put(b"", 0), lambda: q.get(0), lambda: q.close(0.3)):
@@ -319,14 +342,16 @@ def test_each_gets_what_the_other_put(q, spec):
     q.create()
     for number in range(20):
         (q.put if number % 3 else spec.put)(b"%d" % number + ANY)
-    assert [(q.get if number % 2 else spec.get)() for number in range(20)] == [b"%d" % number + ANY for number in range(20)]
+    assert [(q.get if number % 2 else spec.get)() for number in range(20)] == [b"%d" % number + ANY
+        for number in range(20)]
     assert q.stats()["produced_messages"] == q.stats()["consumed_messages"] == 20
 
 
 @pytest.mark.parametrize("ours", ["put", "get", "both"])
 def test_bound_one_alternates(q, spec, redis, server, ours):
     (spec.create if ours == "put" else q.create)(1)
-    put, get = (q if ours != "get" else spec).put, (q if ours != "put" else Spec(module("redis").Redis(port=server.port))).get
+    put, get = (q if ours != "get" else spec).put, (q if ours != "put"
+        else Spec(module("redis").Redis(port=server.port))).get
     stop, seen = threading.Event(), set()
 
     def look():
@@ -367,7 +392,8 @@ def test_a_waiting_client_has_its_role(flatq, q, redis):
 def test_close_wakes_a_getter(q, spec, redis, server, ours):
     q.create()
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(q.get if ours == "waits" else Spec(module("redis").Redis(port=server.port)).get)
+        waiting = pool.submit(q.get if ours == "waits"
+            else Spec(module("redis").Redis(port=server.port)).get)
         wait_for(lambda: has_role(redis, "consumer", "" if ours == "waits" else "another"))
         (spec if ours == "waits" else q).close()
         began = time.monotonic()
@@ -382,15 +408,18 @@ def test_close_wakes_a_getter(q, spec, redis, server, ours):
 
 @pytest.mark.parametrize("what", ["close", "put", "delete"])
 def test_a_getter_that_waits_asks_nothing(q, spec, redis, what, monkeypatch):
-    """The getter asks once and the server holds the question for ten seconds, unless a message or the queue's end comes before. The getter takes
-    nothing out to learn of them, and leaves no blocked connection behind."""
+    """The getter asks once and the server holds the question for ten seconds, unless a message or
+    the queue's end comes before. The getter takes nothing out to learn of them, and leaves no
+    blocked connection behind."""
     q.lease = 1000
     q.create()
     held, block = [], q._block
-    monkeypatch.setattr(q, "_block", lambda *commands, seconds: held.append(seconds) or block(*commands, seconds=seconds))
+    monkeypatch.setattr(q, "_block", lambda *commands,
+        seconds: held.append(seconds) or block(*commands, seconds=seconds))
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(q.get)
-        wait_for(lambda: redis.info()["blocked_clients"] == 2, "it waits for a message, and for the end")
+        wait_for(lambda: redis.info()["blocked_clients"] == 2,
+            "it waits for a message, and for the end")
         {"close": spec.close, "put": lambda: spec.put(b"1"), "delete": spec.delete}[what]()
         if what == "put":
             assert waiting.result(60) == b"1"
@@ -409,7 +438,8 @@ def test_delete_wakes_both(q, spec, redis, deletes):
     with ThreadPoolExecutor(3) as pool:
         putting = pool.submit(q.put, b"2")
         waits(redis, "producer")
-        # the getter waits although there is a message, since the test itself holds the consumer's role
+        # the getter waits although there is a message, since the test itself holds the consumer's
+        # role
         assert redis.rpop("__pressure__:q:consumer_free")
         getting = pool.submit(q.get)
         deleting = pool.submit((q if deletes == "ours" else spec).delete)
@@ -450,7 +480,8 @@ def test_by_hand(flatq, redis, server):
     cli = [need("redis-cli"), "-p", str(server.port)]
 
     def say(*words):
-        return subprocess.run([*cli, *words], capture_output=True, text=True, timeout=100).stdout.strip()
+        return subprocess.run([*cli, *words], capture_output=True, text=True,
+            timeout=100).stdout.strip()
 
     p = "__pressure__:q"
     assert say("setnx", p + ":bound", "0") == "1"
@@ -460,9 +491,11 @@ def test_by_hand(flatq, redis, server):
     assert say("brpop", p + ":consumer_free", "5") and say("set", p + ":consumer", "hand") == "OK"
     refused(run(flatq, "get", "-w", "0", "q"), 73, "pressure", text=b"its consumer is hand")
     assert say("brpop", p, "5").split() == [p, "from", "flatq"]
-    say("lpush", p + ":not_full", "0"), say("ltrim", p + ":not_full", "0", "0"), say("lpush", p + ":consumer_free", "0")
+    say("lpush", p + ":not_full", "0"), say("ltrim", p + ":not_full", "0", "0"), say("lpush",
+        p + ":consumer_free", "0")
     say("brpop", p + ":producer_free", "5"), say("brpop", p + ":not_full", "5")
-    say("lpush", p, "from hand"), say("lpush", p + ":not_full", "0"), say("lpush", p + ":producer_free", "0")
+    say("lpush", p, "from hand"), say("lpush", p + ":not_full", "0"), say("lpush",
+        p + ":producer_free", "0")
     assert run(flatq, "get", "q", check=0).out == b"from hand"
 
 
@@ -476,7 +509,8 @@ def test_many_at_once(q, redis):
 
     with ThreadPoolExecutor(8) as pool:
         putting = [pool.submit(puts, one) for one in range(4)]
-        got = [body for task in [pool.submit(lambda: [q.get() for _ in range(15)]) for _ in range(4)] for body in task.result(60)]
+        got = [body for task in [pool.submit(lambda: [q.get() for _ in range(15)])
+            for _ in range(4)] for body in task.result(60)]
         for task in putting:
             task.result(60)
     assert sorted(got) == sorted(put)
@@ -490,18 +524,21 @@ def lease_ends_in(redis, role, milliseconds):
     """Set the lease to end so soon, by the server's clock."""
     seconds, micro = redis.time()
     name = f"__pressure__:q:{role}_lease"
-    redis.set(name, b"%d " % (seconds * 1000 + micro // 1000 + milliseconds) + redis.get(name).split(b" ", 1)[1])
+    redis.set(name, b"%d " % (seconds * 1000 + micro // 1000
+        + milliseconds) + redis.get(name).split(b" ", 1)[1])
 
 
 @pytest.mark.parametrize("role", ["consumer", "producer"])
 def test_a_killed_client_wedges_nobody(flatq, q, spec, redis, role):
-    """Its lease ends. Then the next client of flatq's takes the role, or doctor frees it for other clients."""
+    """Its lease ends. Then the next client of flatq's takes the role, or doctor frees it for other
+    clients."""
     for cure in ("wait", "doctor"):
         redis.flushall()
         q.create(1)
         if role == "producer":
             q.put(b"1")
-        victim = flatq.start("pressure", "get" if role == "consumer" else "put", "-t", "1000", "q", stdin=subprocess.DEVNULL)
+        victim = flatq.start("pressure", "get" if role == "consumer" else "put", "-t", "1000", "q",
+            stdin=subprocess.DEVNULL)
         waits(redis, role)
         victim.kill()
         victim.wait()
@@ -517,7 +554,8 @@ def test_a_killed_client_wedges_nobody(flatq, q, spec, redis, role):
                 with pytest.raises(Full):
                     q.put(b"2", 2)
         else:
-            wait_for(lambda: b"mended" in run(flatq, "doctor", "q", check=0).out, "the lease is over")
+            wait_for(lambda: b"mended" in run(flatq, "doctor", "q", check=0).out,
+                "the lease is over")
             assert redis.llen(f"__pressure__:q:{role}_free") == 1
         # no lease is left, and other clients go on
         assert not redis.exists(f"__pressure__:q:{role}_lease")
@@ -546,7 +584,8 @@ def test_a_signal_gives_the_role_back(flatq, q, redis, number):
     waits(redis, "consumer")
     process.send_signal(number)
     assert process.wait(60) == -number
-    assert redis.llen("__pressure__:q:consumer_free") == 1 and not redis.exists("__pressure__:q:consumer_lease")
+    assert redis.llen("__pressure__:q:consumer_free") == 1 and not redis.exists(
+        "__pressure__:q:consumer_lease")
 
 
 def test_of_others_doctor_knows_nothing(flatq, q, redis):
@@ -555,7 +594,8 @@ def test_of_others_doctor_knows_nothing(flatq, q, redis):
     redis.set("__pressure__:q:producer", "somebody")
     done = run(flatq, "doctor", check=75)
     assert done.out == b"q open producer somebody has the role, without a lease\n" and b"-f" in done.err
-    assert run(flatq, "doctor", "-f", "q", check=0).out == b"q mended producer somebody has lost the role\n"
+    assert run(flatq, "doctor", "-f", "q",
+        check=0).out == b"q mended producer somebody has lost the role\n"
     # it died between taking the token of room and putting its message
     redis.rpop("__pressure__:q:not_full")
     redis.lpush("__pressure__:q:producer_free", 0)
@@ -590,9 +630,11 @@ def test_a_slow_reader_keeps_the_role(flatq, q, redis):
     process = flatq.start("pressure", "get", "-t", "3", "q", stdin=subprocess.DEVNULL)
     lease = wait_for(lambda: redis.get("__pressure__:q:consumer_lease"), "it has the role")
     for _ in range(4):  # more than a lease
-        lease = wait_for(lambda: (now := redis.get("__pressure__:q:consumer_lease")) != lease and now, "it keeps the role")
+        lease = wait_for(lambda: (now := redis.get("__pressure__:q:consumer_lease")) != lease
+            and now, "it keeps the role")
         refused(run(flatq, "get", "-w", "0", "q"), 73, "pressure")
-    assert process.communicate(timeout=100) == (body, b"") and process.returncode == 0 and q.length() == 0
+    assert process.communicate(timeout=100) == (body,
+        b"") and process.returncode == 0 and q.length() == 0
 
 
 @pytest.mark.parametrize("action, closed", [("get", ">&-"), ("put", "<&-"), ("length", ">&-")])
@@ -600,8 +642,10 @@ def test_a_closed_stream(flatq, q, redis, action, closed):
     q.create()
     q.put(ANY)
     script = f'exec "$0" "$@" {closed}'
-    done = subprocess.run(["sh", "-c", script, *flatq.command("pressure", action, "q")], env=flatq.env, capture_output=True, timeout=100)
-    assert (done.returncode, done.stdout) == (74, b"") and b"is closed" in done.stderr and done.stderr.count(b"\n") == 1, done
+    done = subprocess.run(["sh", "-c", script, *flatq.command("pressure", action, "q")],
+        env=flatq.env, capture_output=True, timeout=100)
+    assert (done.returncode, done.stdout) == (74,
+        b"") and b"is closed" in done.stderr and done.stderr.count(b"\n") == 1, done
     assert q.get(0) == ANY and q.length() == 0
 
 
@@ -614,11 +658,13 @@ def test_held(q, redis):
             raise KeyError
     with q.hold(0) as message:
         message.keep()
-    assert q.length() == 0 and redis.llen("__pressure__:q:consumer_free") == 1 and q.stats()["consumed_messages"] == 1
+    assert q.length() == 0 and redis.llen("__pressure__:q:consumer_free") == 1 and q.stats()[
+        "consumed_messages"] == 1
 
 
 def test_a_role_that_could_not_be_given_back(q, redis, monkeypatch):
-    """The answer to giving the role back was lost. The same client takes the role again without waiting for the lease's end."""
+    """The answer to giving the role back was lost. The same client takes the role again without
+    waiting for the lease's end."""
     q.create(1)
     q.lease = 1000
     ask = q._ask
@@ -666,9 +712,11 @@ def test_a_signal_between_a_command_and_its_answer(q, redis, monkeypatch, kind):
 
 def test_no_server(flatq, tmp_path):
     module("redis")
-    refused(run(flatq, "put", "q", env={"REDIS_PORT": str(free())}), 68, "pressure", text=b"refused")
+    refused(run(flatq, "put", "q", env={"REDIS_PORT": str(free())}), 68, "pressure",
+        text=b"refused")
     nobody = pressure.Queue("q", port=free())
-    for call in (nobody.create, lambda: nobody.put(b""), nobody.get, nobody.close, nobody.delete, nobody.length, nobody.exists, nobody.closed,
+    for call in (nobody.create, lambda: nobody.put(b""), nobody.get, nobody.close, nobody.delete,
+            nobody.length, nobody.exists, nobody.closed,
                  nobody.stats, nobody.doctor):
         with pytest.raises(Unreachable):
             call()
@@ -685,7 +733,8 @@ def test_no_server(flatq, tmp_path):
 
 def test_no_module(flatq, tmp_path):
     (tmp_path / "redis.py").write_text("raise ImportError")
-    done = refused(run(flatq, "length", "q", env={"PYTHONPATH": str(tmp_path)}), 69, "pressure", text=b"pip install redis")
+    done = refused(run(flatq, "length", "q", env={"PYTHONPATH": str(tmp_path)}), 69, "pressure",
+        text=b"pip install redis")
     assert b"apt install python3-redis" in done.err
 
 
@@ -710,11 +759,15 @@ def test_a_server_without_memory(flatq, q, redis):
 
 
 def test_an_error_that_nobody_reads(flatq, q):
-    done = subprocess.run(flatq.command("pressure", "get", "-w", "0", "nope"), env=flatq.environment(None), stdin=subprocess.DEVNULL, stderr=open("/dev/full", "wb"), timeout=60)
+    done = subprocess.run(flatq.command("pressure", "get", "-w", "0", "nope"),
+        env=flatq.environment(None), stdin=subprocess.DEVNULL, stderr=open("/dev/full", "wb"),
+        timeout=60)
     assert done.returncode == 66
-    words = ["sh", "-c", 'ulimit -v 300000; head -c 400M /dev/zero | exec "$@"', "sh", *flatq.command("pressure", "put", "-w", "0", "nope")]
+    words = ["sh", "-c", 'ulimit -v 300000; head -c 400M /dev/zero | exec "$@"', "sh",
+        *flatq.command("pressure", "put", "-w", "0", "nope")]
     done = subprocess.run(words, env=flatq.environment(None), capture_output=True, timeout=60)
-    assert (done.returncode, done.stderr) == (74, b"pressure: the message does not fit into the memory\n")
+    assert (done.returncode, done.stderr) == (74,
+        b"pressure: the message does not fit into the memory\n")
 
 
 @pytest.fixture
@@ -724,10 +777,12 @@ def forbid(redis):
     redis.execute_command("ACL", "SETUSER", "default", "+@all")
 
 
-@pytest.mark.parametrize("key, value", [(":stats:produced_messages", "abc"), (":stats:consumed_bytes", 2**63 - 1), (":not_full", "abc"), (":bound", "abc"), ("", "llen"), ("", "incrby")])
+@pytest.mark.parametrize("key, value", [(":stats:produced_messages", "abc"),
+    (":stats:consumed_bytes", 2**63 - 1), (":not_full", "abc"), (":bound", "abc"), ("", "llen"),
+    ("", "incrby")])
 def test_a_step_that_fails_has_changed_nothing(q, redis, forbid, key, value):
-    """Redis does not undo what a script did before the call that failed. A put or a get that fails has not put or got, and one that has put or got does
-    not fail."""
+    """Redis does not undo what a script did before the call that failed. A put or a get that fails
+    has not put or got, and one that has put or got does not fail."""
     q.create(5)
     q.put(b"1")
     if key:
@@ -741,7 +796,8 @@ def test_a_step_that_fails_has_changed_nothing(q, redis, forbid, key, value):
         except (pressure.Invalid, pressure.Denied) as error:
             failed.append(error)
     assert redis.lrange("__pressure__:q", 0, -1) == ([b"2"] if not failed else [b"1"])
-    assert len(failed) in (0, 2) and not has_role(redis, "consumer") and not has_role(redis, "producer")
+    assert len(failed) in (0, 2) and not has_role(redis, "consumer") and not has_role(redis,
+        "producer")
 
 
 def test_a_message_that_cannot_be_taken_out_in_the_end(q, redis, forbid):
@@ -803,7 +859,8 @@ def test_a_fork_while_another_thread_connects():
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
         """
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "PYTHONDONTWRITEBYTECODE": "1"}
-    process = subprocess.Popen([sys.executable, "-c", script], env=environment, stdout=subprocess.PIPE, start_new_session=True)
+    process = subprocess.Popen([sys.executable, "-c", script], env=environment,
+        stdout=subprocess.PIPE, start_new_session=True)
     try:
         assert process.communicate(timeout=60)[0] == b"7\n"
     finally:

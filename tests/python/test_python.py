@@ -1,5 +1,5 @@
-"""python/flatq, the wrapper: every method over the real verbs, here and through a door; what signals, cancellations and time-outs leave; the
-wheel."""
+"""python/flatq, the wrapper: every method over the real verbs, here and through a door; what
+signals, cancellations and time-outs leave; the wheel."""
 
 import ast
 import asyncio
@@ -32,7 +32,8 @@ sys.path.insert(0, str(ROOT / "python"))
 
 import flatq as package
 from flatq import (
-    AsyncQueue, AsyncReserved, Busy, Closed, Disk, Empty, Error, Full, Internal, Invalid, Missing, NotYours, Queue, Reserved, TimedOut,
+    AsyncQueue, AsyncReserved, Busy, Closed, Disk, Empty, Error, Full, Internal, Invalid, Missing,
+    NotYours, Queue, Reserved, TimedOut,
     Unreachable, Usage,
 )
 from flatq import errors, verbs
@@ -70,7 +71,8 @@ def jobs(spool):
 
 
 class Awaited:
-    """An AsyncQueue, or one of its messages, whose methods are awaited at once. So a test can use it like a Queue."""
+    """An AsyncQueue, or one of its messages, whose methods are awaited at once. So a test can use
+    it like a Queue."""
 
     def __init__(self, twin):
         self.twin = twin
@@ -118,7 +120,8 @@ def stub(tmp_path, monkeypatch):
 
 
 def running(spool):
-    """Processes that were started with this spool, even if they have left the session or the process group."""
+    """Processes that were started with this spool, even if they have left the session or the
+    process group."""
     return carriers(f"FLATQ_DIR={spool}\0")
 
 
@@ -150,12 +153,15 @@ def test_every_method(each):
     assert (again, again.dup) == (second, True)
     third = jobs.push(memoryview(b"delayed"), delay=1000, lease=2.5)
     stats = jobs.stats()
-    assert (jobs.qsize(), stats["ready"], stats["delayed"], stats["bound"], stats["most-tries"], stats["closed"]) == (2, 2, 1, 50, 9, 0)
-    assert jobs.peek() == ANY and jobs.peek("delayed") == b"delayed" and jobs.peek(id=second) == b"later"
+    assert (jobs.qsize(), stats["ready"], stats["delayed"], stats["bound"], stats["most-tries"],
+        stats["closed"]) == (2, 2, 1, 50, 9, 0)
+    assert jobs.peek() == ANY and jobs.peek("delayed") == b"delayed" and jobs.peek(
+        id=second) == b"later"
     assert jobs.pop() == ANY
 
     message = jobs.reserve(lease=300)
-    assert (message.id, message.tries, message.body, message.receipt.partition(":")[0]) == (second, 1, b"later", "jobs")
+    assert (message.id, message.tries, message.body, message.receipt.partition(":")[0]) == (second,
+        1, b"later", "jobs")
     assert jobs.peek("reserved") == b"later"
     message.touch()
     jobs.touch(message.receipt, lease=400)
@@ -181,7 +187,8 @@ def test_every_method(each):
     jobs.kick()
     jobs.delete(jobs.reserve().receipt)
 
-    assert len(jobs.push_many([b"a", b"", b"c\n"])) == 3 and len(jobs.push_many([])) == 0 and len(jobs.push_many([b"d\0"])) == 1
+    assert len(jobs.push_many([b"a", b"", b"c\n"])) == 3 and len(jobs.push_many([])) == 0 and len(
+        jobs.push_many([b"d\0"])) == 1
     assert list(jobs) == [b"a", b"", b"c\n", b"d\0"]
     jobs.push_many([b"1", b"2", b"3"], priority=1, lease=10, wait=1)
     assert jobs.drain(2, end=b"\n") == [b"1", b"2"]
@@ -202,7 +209,8 @@ def test_every_method(each):
 def test_many_at_a_time_async(spool):
     async def main():
         jobs = AsyncQueue("jobs", spool)
-        assert len(set(await asyncio.gather(*(jobs.push(b"%d" % number) for number in range(6))))) == 6
+        assert len(set(await asyncio.gather(*(jobs.push(b"%d" % number)
+            for number in range(6))))) == 6
         assert len(set(await asyncio.gather(*(jobs.pop() for _ in range(6))))) == 6
         with pytest.raises(Empty):
             await jobs.pop()
@@ -217,7 +225,8 @@ async def out_of_time(what, begun):
     return await asyncio.wait_for(task, 0.05)
 
 
-@pytest.mark.parametrize("end", [Disk("no room", 74), KeyboardInterrupt(), asyncio.TimeoutError()], ids=lambda end: type(end).__name__)
+@pytest.mark.parametrize("end", [Disk("no room", 74), KeyboardInterrupt(), asyncio.TimeoutError()],
+    ids=lambda end: type(end).__name__)
 def test_a_drain_that_ends_early(jobs, spool, monkeypatch, end):
     """No message that the drain has taken is lost: it returns them, or the exception has them."""
     pop, taken, third = AsyncQueue.pop, [], threading.Event()
@@ -243,14 +252,16 @@ def test_a_drain_that_ends_early(jobs, spool, monkeypatch, end):
                 jobs.drain()
             assert raised.value.taken == taken
         else:
-            assert asyncio.run(out_of_time(AsyncQueue("jobs", spool).drain(), third.is_set)) == taken
+            assert asyncio.run(out_of_time(AsyncQueue("jobs", spool).drain(),
+                third.is_set)) == taken
     assert taken == [b"1", b"2"] and jobs.drain() == [b"3"]
 
 
 @pytest.mark.parametrize("count", [None, 1001])
 @pytest.mark.parametrize("end", ["killed", "interrupted", "cancelled"])
 def test_a_drain_that_ends_early_in_bulk(jobs, spool, monkeypatch, tmp_path, end, count):
-    """As above, with batches. The first is settled when the decoder of the second is killed, or stands still until the caller is stopped."""
+    """As above, with batches. The first is settled when the decoder of the second is killed, or
+    stands still until the caller is stopped."""
     armed, first, second = tmp_path / "armed", tmp_path / "first", tmp_path / "second"
     stub = tmp_path / "stubs/base64"
     stub.parent.mkdir()
@@ -282,7 +293,8 @@ exec {shutil.which("base64")} "$@"''')
         signal.signal(signal.SIGUSR1, before)
         assert raised.value.taken == [b"urgent"]
     else:
-        assert asyncio.run(out_of_time(AsyncQueue("jobs", spool).drain(count, end=b"\n"), second.exists)) == [b"urgent"]
+        assert asyncio.run(out_of_time(AsyncQueue("jobs", spool).drain(count, end=b"\n"),
+            second.exists)) == [b"urgent"]
     armed.unlink()
     assert jobs.drain(end=b"\n") == many
 
@@ -297,7 +309,8 @@ def test_waits(jobs):
 
 
 def test_bodies(jobs):
-    for bodies in ([b""], [b"", b"\n", b"\n\n"], [b"\0", b"", b"\0\0"], [b"\n\0", b"", ANY], [b"x" * 70000] * 3):
+    for bodies in ([b""], [b"", b"\n", b"\n\n"], [b"\0", b"", b"\0\0"], [b"\n\0", b"", ANY],
+            [b"x" * 70000] * 3):
         ids = jobs.push_many(bodies)
         assert len(ids) == len(bodies) and list(ids) == sorted(set(ids))
         assert [jobs.peek(id=number) for number in ids] == bodies
@@ -337,9 +350,11 @@ def test_big(names):
 
 def test_names(spool, tmp_path, monkeypatch):
     assert (Queue("a/b").host, Queue("a/b").name) == ("", "a/b")
-    assert (Queue("far:1/a/b").host, Queue("far:1/a/b").name, Queue("far:1").name) == ("far:1", "a/b", "default")
+    assert (Queue("far:1/a/b").host, Queue("far:1/a/b").name, Queue("far:1").name) == ("far:1",
+        "a/b", "default")
     assert Queue("[::1]:1234/jobs").host == "[::1]:1234"
-    assert eval(repr(Queue("jobs", spool))).path == str(spool) and repr(Queue("far:1/a")) == "Queue('far:1/a')"
+    assert eval(repr(Queue("jobs", spool))).path == str(spool) and repr(Queue(
+        "far:1/a")) == "Queue('far:1/a')"
     with pytest.raises(ValueError):
         Queue("far:1/a", spool)
     monkeypatch.chdir(tmp_path)
@@ -362,12 +377,14 @@ def test_pickled(jobs):
     message.delete()
     assert jobs.stats()["reserved"] == 0
     error = pickle.loads(pickle.dumps(errors.error_of("pop", 66, "pop: nothing there")))
-    assert (type(error), str(error), error.code, error.verb) == (Empty, "pop: nothing there", 66, "pop")
+    assert (type(error), str(error), error.code, error.verb) == (Empty, "pop: nothing there", 66,
+        "pop")
 
 
 # ---- errors
 
-VERBS = ("push", "pop", "reserve", "drain", "peek", "delete", "release", "touch", "bury", "kick", "stat", "create", "close", "drop")
+VERBS = ("push", "pop", "reserve", "drain", "peek", "delete", "release", "touch", "bury", "kick",
+    "stat", "create", "close", "drop")
 SETTLE = ("delete", "release", "touch", "bury")
 
 
@@ -376,7 +393,8 @@ def expected(verb, code):
         return NotYours if verb in SETTLE else Empty if verb in VERBS[1:5] else Missing
     if code == 75:
         return Full if verb == "push" else Busy
-    return {64: Usage, 65: Invalid, 69: Closed, 70: Internal, 74: Disk, 77: errors.Denied}.get(code, Error)
+    return {64: Usage, 65: Invalid, 69: Closed, 70: Internal, 74: Disk, 77: errors.Denied}.get(code,
+        Error)
 
 
 @pytest.mark.parametrize("code", [1, 2, 64, 65, 66, 69, 70, 74, 75, 77, 126, 127])
@@ -386,15 +404,19 @@ def test_table(jobs, stub, code):
         with pytest.raises(Error) as raised:
             asyncio.run(AsyncQueue._call(jobs, verb, bytes))
         error = raised.value
-        assert (type(error), str(error), error.code, error.verb) == (expected(verb, code), f"{verb}: no, é", code, verb)
+        assert (type(error), str(error), error.code, error.verb) == (expected(verb, code),
+            f"{verb}: no, é", code, verb)
 
 
 def test_table_is_the_readmes():
     readme = (ROOT / "python/README.md").read_text()
-    kinds = {kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Error)}
-    assert all(f"`{kind.__name__}`" in readme for kind in kinds - {Error}) and {kind.__name__ for kind in kinds} <= set(package.__all__)
+    kinds = {kind for kind in vars(errors).values() if isinstance(kind, type)
+        and issubclass(kind, Error)}
+    assert all(f"`{kind.__name__}`" in readme for kind in kinds - {Error}) and {kind.__name__
+        for kind in kinds} <= set(package.__all__)
     assert issubclass(Empty, queue.Empty) and issubclass(Full, queue.Full)
-    assert issubclass(Invalid, ValueError) and issubclass(Unreachable, ConnectionError) and issubclass(TimedOut, TimeoutError)
+    assert issubclass(Invalid, ValueError) and issubclass(Unreachable,
+        ConnectionError) and issubclass(TimedOut, TimeoutError)
 
 
 def test_strange_ends(jobs, stub):
@@ -446,10 +468,12 @@ def test_real_errors(jobs, spool, tmp_path, free_port):
 
 
 def test_status_that_nobody_keeps(jobs, spool):
-    """If SIGCHLD is ignored, no exit status can be known, and a cancelled pop would look like an empty message. So the wrapper starts no verb."""
+    """If SIGCHLD is ignored, no exit status can be known, and a cancelled pop would look like an
+    empty message. So the wrapper starts no verb."""
     jobs.push(b"kept")
     script = f"import signal, flatq; signal.signal(signal.SIGCHLD, signal.SIG_IGN); flatq.Queue('jobs', {str(spool)!r}).pop()"
-    for said in (python(script), python(script, preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))):
+    for said in (python(script), python(script, preexec_fn=lambda: signal.signal(signal.SIGCHLD,
+            signal.SIG_IGN))):
         assert said.returncode == 1 and b"flatq.errors.Internal: SIGCHLD is ignored" in said.stderr
     assert jobs.pop() == b"kept"
 
@@ -459,12 +483,14 @@ def test_status_that_nobody_keeps(jobs, spool):
 
 def python(script, **more):
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "PYTHONDONTWRITEBYTECODE": "1"}
-    return subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, timeout=100, **more)
+    return subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True,
+        timeout=100, **more)
 
 
 def start(script):
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "PYTHONDONTWRITEBYTECODE": "1"}
-    return subprocess.Popen([sys.executable, "-c", script], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    return subprocess.Popen([sys.executable, "-c", script], env=environment, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE)
 
 
 def test_threads(jobs):
@@ -478,7 +504,8 @@ def test_threads(jobs):
 
     with ThreadPoolExecutor(8) as pool:
         taken = [body for bodies in pool.map(work, range(8)) for body in bodies]
-    assert sorted(taken) == sorted(b"%d.%d" % (thread, number) for thread in range(8) for number in range(6))
+    assert sorted(taken) == sorted(b"%d.%d" % (thread, number) for thread in range(8)
+        for number in range(6))
     assert descriptors() == before
 
 
@@ -501,9 +528,11 @@ def test_fork(jobs, spool):
     nothing_left(spool)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL, signal.SIGHUP], ids=lambda number: number.name)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL, signal.SIGHUP],
+    ids=lambda number: number.name)
 def test_signal(jobs, spool, number):
-    """A signal ends the caller. None of its verbs may go on, although Python raises an exception only for SIGINT."""
+    """A signal ends the caller. None of its verbs may go on, although Python raises an exception
+    only for SIGINT."""
     if number != signal.SIGINT:
         need("setpriv")
     jobs.create()
@@ -511,7 +540,8 @@ def test_signal(jobs, spool, number):
     waits(spool)
     process.send_signal(number)
     err = process.communicate(timeout=100)[1]
-    assert process.returncode == -number and (number != signal.SIGINT or b"KeyboardInterrupt" in err)
+    assert process.returncode == -number and (number != signal.SIGINT
+        or b"KeyboardInterrupt" in err)
     wait_for(lambda: not running(spool), "no process", seconds=20)
     jobs.push(b"x")
     assert jobs.pop() == b"x"
@@ -523,7 +553,8 @@ class Ring(BaseException):
 
 @contextmanager
 def alarm(seconds):
-    """RACE: `over` keeps a ring that comes at the end from setting the timer once more, which would then ring for pytest-timeout."""
+    """RACE: `over` keeps a ring that comes at the end from setting the timer once more, which would
+    then ring for pytest-timeout."""
     over = False
 
     def ring(number, frame):
@@ -605,9 +636,11 @@ def test_time_out(jobs, spool):
     nothing_left(spool)
 
 
-@pytest.mark.parametrize("number, kind", [(errno.EAGAIN, Busy), (errno.EMFILE, Busy), (errno.ENOSPC, Disk)])
+@pytest.mark.parametrize("number, kind", [(errno.EAGAIN, Busy), (errno.EMFILE, Busy),
+    (errno.ENOSPC, Disk)])
 def test_no_process_can_be_had(jobs, monkeypatch, number, kind):
-    """An error of flatq says so. The next call tries everything again, also whether a verb can be made to end with its caller."""
+    """An error of flatq says so. The next call tries everything again, also whether a verb can be
+    made to end with its caller."""
     verbs._able.cache_clear()
 
     def refuse(*words, **how):
@@ -661,8 +694,9 @@ def test_cancel_waiting(names, spool, tmp_path):
 
 
 def test_cancel_at_every_moment(jobs, spool):
-    """A verb is cancelled later in each turn, until it has twice ended before. A pop that is cancelled loses no message, a reserve leaves none
-    reserved, and a push stores the whole message or nothing."""
+    """A verb is cancelled later in each turn, until it has twice ended before. A pop that is
+    cancelled loses no message, a reserve leaves none reserved, and a push stores the whole message
+    or nothing."""
 
     async def main():
         twin = AsyncQueue("jobs", spool)
@@ -717,8 +751,8 @@ def test_cancel_at_every_moment(jobs, spool):
 
 
 def test_cancel_that_came_late(jobs, spool, stub, tmp_path):
-    """A verb ends with a message although it was cancelled. The message is returned, and the cancellation comes at the next await, unless it was a
-    time-out."""
+    """A verb ends with a message although it was cancelled. The message is returned, and the
+    cancellation comes at the next await, unless it was a time-out."""
     stub(f"trap 'printf late; exit 0' TERM; : >{tmp_path}/started; while :; do sleep 0.05; done")
     seen = []
 
@@ -730,12 +764,14 @@ def test_cancel_that_came_late(jobs, spool, stub, tmp_path):
 
     async def main():
         task = asyncio.ensure_future(consume())
-        await asyncio.get_running_loop().run_in_executor(None, wait_for, (tmp_path / "started").exists)
+        await asyncio.get_running_loop().run_in_executor(None, wait_for,
+            (tmp_path / "started").exists)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         (tmp_path / "started").unlink()
-        assert await out_of_time(AsyncQueue("jobs", spool).pop(), (tmp_path / "started").exists) == b"late"
+        assert await out_of_time(AsyncQueue("jobs", spool).pop(),
+            (tmp_path / "started").exists) == b"late"
 
     asyncio.run(main())
     assert seen == [b"late", "between"]
@@ -744,7 +780,8 @@ def test_cancel_that_came_late(jobs, spool, stub, tmp_path):
 def test_loop_in_a_thread(jobs):
     taken = []
     jobs.push(b"x")
-    thread = threading.Thread(target=lambda: taken.append(asyncio.run(AsyncQueue("jobs", jobs.path).pop())))
+    thread = threading.Thread(target=lambda: taken.append(asyncio.run(AsyncQueue("jobs",
+        jobs.path).pop())))
     thread.start()
     thread.join(20)
     assert taken == [b"x"]
@@ -763,31 +800,39 @@ def test_home(tmp_path, monkeypatch):
 
 
 def test_installation(tmp_path):
-    """The package alone finds the verbs of `make install` on PATH. A link to the verb will do; a console script is passed over."""
-    shutil.copytree(ROOT / "python/flatq", tmp_path / "alone/flatq", ignore=shutil.ignore_patterns("__pycache__", "crashlab"))
-    subprocess.run(["make", "-s", "install", f"PREFIX={tmp_path / 'in stalled'}"], cwd=ROOT, check=True, capture_output=True)
+    """The package alone finds the verbs of `make install` on PATH. A link to the verb will do; a
+    console script is passed over."""
+    shutil.copytree(ROOT / "python/flatq", tmp_path / "alone/flatq",
+        ignore=shutil.ignore_patterns("__pycache__", "crashlab"))
+    subprocess.run(["make", "-s", "install", f"PREFIX={tmp_path / 'in stalled'}"], cwd=ROOT,
+        check=True, capture_output=True)
     for name in ("links", "ours"):
         (tmp_path / name).mkdir()
     (tmp_path / "links/flatq").symlink_to(LIB / "flatq")
     (tmp_path / "ours/flatq").write_text("#!/usr/bin/python3\n")
 
     def found(*places):
-        environment = {**os.environ, "PYTHONPATH": str(tmp_path / "alone"), "PATH": os.pathsep.join(map(str, [*places, os.environ["PATH"]]))}
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path / "alone"),
+            "PATH": os.pathsep.join(map(str, [*places, os.environ["PATH"]]))}
         script = f"import flatq; flatq.Queue('jobs', {str(tmp_path / 'spool')!r}).push(b'x'); print(flatq.home())"
-        return subprocess.run([sys.executable, "-B", "-c", script], env=environment, capture_output=True, text=True)
+        return subprocess.run([sys.executable, "-B", "-c", script], env=environment,
+            capture_output=True, text=True)
 
-    assert found(tmp_path / "ours", tmp_path / "in stalled/bin").stdout == f"{tmp_path / 'in stalled/libexec/flatq'}\n"
+    assert found(tmp_path / "ours",
+        tmp_path / "in stalled/bin").stdout == f"{tmp_path / 'in stalled/libexec/flatq'}\n"
     assert found(tmp_path / "links").stdout == f"{LIB}\n"
     if not shutil.which("flatq"):
         assert "set FLATQ_LIB" in found(tmp_path / "ours").stderr
 
 
 def test_module_is_the_command(spool, stub):
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "FLATQ_DIR": str(spool), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "FLATQ_DIR": str(spool),
+        "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-m", "flatq"]
 
     def run(*words, **more):
-        return subprocess.run([*command, *words], env=environment, capture_output=True, timeout=100, **more)
+        return subprocess.run([*command, *words], env=environment, capture_output=True, timeout=100,
+            **more)
 
     assert run("push", "jobs", input=b"x").stdout == b"1\n"
     assert run("pop", "jobs").stdout == b"x"
@@ -801,11 +846,13 @@ def test_module_is_the_command(spool, stub):
     stub('grep SigIgn "/proc/$$/status"; exit 7')
     environment["FLATQ_LIB"] = os.environ["FLATQ_LIB"]
     done = run()
-    assert done.returncode == 7 and int(done.stdout.split()[1], 16) & (1 << signal.SIGPIPE - 1 | 1 << signal.SIGXFSZ - 1) == 0
+    assert done.returncode == 7 and int(done.stdout.split()[1],
+        16) & (1 << signal.SIGPIPE - 1 | 1 << signal.SIGXFSZ - 1) == 0
 
 
 def pip(*words, within=(), **more):
-    done = subprocess.run([*within, sys.executable, "-m", "pip", "--disable-pip-version-check", "-q", *map(str, words)], capture_output=True, text=True,
+    done = subprocess.run([*within, sys.executable, "-m", "pip", "--disable-pip-version-check",
+        "-q", *map(str, words)], capture_output=True, text=True,
                           timeout=110, **more)
     if done.returncode != 0 and "setuptools" in done.stderr and not os.environ.get("CI"):
         pytest.skip("no setuptools from PyPI: " + done.stderr[-200:])
@@ -817,7 +864,8 @@ def test_claim(jobs):
     """Many messages are claimed under a name and listed again, then settled or given back."""
     jobs.push_many([b"%d" % n for n in range(20)])
     segments = jobs.claim("me", 15)
-    assert sum(segment.count for segment in segments) == 15 and segments[0].offset == 0 and os.path.isdir(segments[0].path)
+    assert sum(segment.count for segment in segments) == 15 and segments[
+        0].offset == 0 and os.path.isdir(segments[0].path)
     assert jobs.claim("me", 0) == segments
     assert jobs.pop() == b"15"
     jobs.unclaim("me")
@@ -837,7 +885,8 @@ def tree():
     """A read-only copy of the tree that is built."""
     top = Path(tempfile.mkdtemp(prefix="flatq-test."))
     for name in ("lib", "python"):
-        shutil.copytree(ROOT / name, top / "tree" / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, top / "tree" / name,
+            ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("launch", "LICENSE"):
         shutil.copy2(ROOT / name, top / "tree")
     for path in [top / "tree", *(top / "tree").rglob("*")]:
@@ -855,10 +904,12 @@ def tree():
 @pytest.mark.full
 def test_wheel(tree):
     # modes do not bind root, but a read-only file system does
-    locked = ["unshare", "-m", "sh", "-c", 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"', tree / "tree"]
+    locked = ["unshare", "-m", "sh", "-c",
+        'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"', tree / "tree"]
     if os.geteuid() != 0 or subprocess.run([*locked, "true"], capture_output=True).returncode != 0:
         locked = []
-    environment = {**os.environ, "HOME": str(tree / "out"), "TMPDIR": str(tree / "out"), "FLATQ_DIR": str(tree / "out/spool")}
+    environment = {**os.environ, "HOME": str(tree / "out"), "TMPDIR": str(tree / "out"),
+        "FLATQ_DIR": str(tree / "out/spool")}
     environment.pop("PYTHONPATH", None)
     out = tree / "out"
     before = sorted(tree.glob("tree/**/*"))
@@ -866,46 +917,66 @@ def test_wheel(tree):
     assert sorted(tree.glob("tree/**/*")) == before
     (wheel,) = out.glob("flatq-*.whl")
     with zipfile.ZipFile(wheel) as archive:
-        modes = {entry.filename.partition("/sh/")[2]: entry.external_attr >> 16 for entry in archive.infolist() if "/sh/" in entry.filename}
-        metadata = archive.read(next(name for name in archive.namelist() if name.endswith("/METADATA"))).decode()
+        modes = {entry.filename.partition("/sh/")[2]: entry.external_attr >> 16
+            for entry in archive.infolist() if "/sh/" in entry.filename}
+        metadata = archive.read(next(name for name in archive.namelist()
+            if name.endswith("/METADATA"))).decode()
         names = archive.namelist()
         archive.extractall(out / "unpacked")
     # apart from comments, the shell files are the same
-    functions = [subprocess.run(["bash", "-c", 'lib=$1; for file in "$1"/*/*.sh "$1"/*/*/*.sh; do . "$file"; done && declare -f', "-", top], check=True,
-                                stdout=subprocess.PIPE, text=True).stdout for top in (LIB, out / "unpacked/flatq/sh")]
-    assert len(functions[1]) > 100_000 and re.sub(r"(?m)^\s*#.*\n", "", functions[0]) == functions[1]
-    assert any(name.endswith("py.typed") for name in names) and any(name.endswith("pipeline/campaign.py") for name in names)
+    functions = [subprocess.run(["bash", "-c",
+        'lib=$1; for file in "$1"/*/*.sh "$1"/*/*/*.sh; do . "$file"; done && declare -f', "-",
+        top], check=True,
+                                stdout=subprocess.PIPE, text=True).stdout
+                                for top in (LIB, out / "unpacked/flatq/sh")]
+    assert len(functions[1]) > 100_000 and re.sub(r"(?m)^\s*#.*\n", "",
+        functions[0]) == functions[1]
+    assert any(name.endswith("py.typed") for name in names) and any(name.endswith(
+        "pipeline/campaign.py") for name in names)
     # the laboratory needs the source tree
-    assert not [name for name in names if "crashlab" in name or name.endswith("trials.py")] and wheel.stat().st_size < 320 * 1024
+    assert not [name for name in names if "crashlab" in name
+        or name.endswith("trials.py")] and wheel.stat().st_size < 320 * 1024
     shell = {str(path.relative_to(LIB)): path.stat().st_mode for path in LIB.rglob("*")
-             if path.is_file() and path.suffix != ".md" and path.parent.name not in ("completion", "systemd")}
+             if path.is_file() and path.suffix != ".md"
+             and path.parent.name not in ("completion", "systemd")}
     shell["launch"] = (ROOT / "launch").stat().st_mode
-    assert modes.keys() == shell.keys() and all(modes[name] & stat.S_IXUSR == shell[name] & stat.S_IXUSR for name in shell)
+    assert modes.keys() == shell.keys() and all(modes[name] & stat.S_IXUSR == shell[
+        name] & stat.S_IXUSR for name in shell)
     assert f"Version: {package.__version__}\n" in metadata and 'Requires-Dist: pyspark>=4.2; extra == "spark"' in metadata
 
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", out / "fresh"], check=True)
-    pip("--python", out / "fresh/bin/python", "install", "--no-index", "--no-deps", wheel, env=environment)
+    pip("--python", out / "fresh/bin/python", "install", "--no-index", "--no-deps", wheel,
+        env=environment)
     for verb in ("push", "work", "http"):
-        helps = [subprocess.run(["sh", top / verb, "-h"], env=environment, capture_output=True).stdout for top in (LIB, out / "unpacked/flatq/sh")]
+        helps = [subprocess.run(["sh", top / verb, "-h"], env=environment,
+            capture_output=True).stdout for top in (LIB, out / "unpacked/flatq/sh")]
         assert helps[0] == helps[1] and helps[0].startswith(verb.encode())
     for command in ([out / "fresh/bin/flatq"], [out / "fresh/bin/python", "-m", "flatq"]):
         for words, status, said in ((["push"], 0, None), (["pop"], 0, b"x"), (["pop"], 66, b"")):
-            done = subprocess.run([*command, *words], env=environment, input=b"x", capture_output=True, timeout=100)
+            done = subprocess.run([*command, *words], env=environment, input=b"x",
+                capture_output=True, timeout=100)
             assert done.returncode == status and said in (None, done.stdout), done
-    done = subprocess.run([out / "fresh/bin/python", "-m", "flatq.pipeline", "-h"], env=environment, cwd="/", capture_output=True, text=True)
-    assert done.returncode == 0 and done.stdout.startswith("usage: python -m flatq.pipeline JOB"), done
-    done = subprocess.run([out / "fresh/bin/python", "-m", "flatq.pipeline", "stats"], env=environment, cwd="/", capture_output=True, text=True)
-    assert done.returncode == 69 and done.stderr.startswith("stats: pyspark is missing: pip install") and done.stderr.count("\n") == 1, done
+    done = subprocess.run([out / "fresh/bin/python", "-m", "flatq.pipeline", "-h"], env=environment,
+        cwd="/", capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.startswith(
+        "usage: python -m flatq.pipeline JOB"), done
+    done = subprocess.run([out / "fresh/bin/python", "-m", "flatq.pipeline", "stats"],
+        env=environment, cwd="/", capture_output=True, text=True)
+    assert done.returncode == 69 and done.stderr.startswith(
+        "stats: pyspark is missing: pip install") and done.stderr.count("\n") == 1, done
     (out / "shop.py").write_text("def sell(body):\n    open('sold', 'wb').write(body)\n")
     subprocess.run([out / "fresh/bin/flatq", "push"], env=environment, input=b"z", check=True)
     script = "import flatq; flatq.Worker('shop:sell', until_empty=True).run()"
     subprocess.run([out / "fresh/bin/python", "-c", script], env=environment, cwd=out, check=True)
     assert (out / "sold").read_bytes() == b"z"
     script = "import flatq; q = flatq.Queue(); q.push(b'y'); print(q.pop(), flatq.home())"
-    done = subprocess.run([out / "fresh/bin/python", "-c", script], env=environment, cwd="/", capture_output=True, text=True)
-    assert done.stdout.startswith("b'y'") and done.stdout.rstrip().endswith("site-packages/flatq/sh"), done
+    done = subprocess.run([out / "fresh/bin/python", "-c", script], env=environment, cwd="/",
+        capture_output=True, text=True)
+    assert done.stdout.startswith("b'y'") and done.stdout.rstrip().endswith(
+        "site-packages/flatq/sh"), done
     home = Path(done.stdout.split()[-1])
-    assert subprocess.run(["sh", home / "launch", "-h"], capture_output=True).stdout.startswith(b"launch ")
+    assert subprocess.run(["sh", home / "launch", "-h"],
+        capture_output=True).stdout.startswith(b"launch ")
 
 
 @pytest.mark.full
@@ -914,21 +985,25 @@ def test_sdist_builds_the_same(tree):
     out = tree / "out"
     pip("install", "--target", out / "setuptools", "setuptools>=70.1")
     script = "import build_backend, sys; print(getattr(build_backend, sys.argv[1])(sys.argv[2]))"
-    environment = {**os.environ, "PYTHONPATH": str(out / "setuptools"), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(out / "setuptools"),
+        "PYTHONDONTWRITEBYTECODE": "1"}
 
     def build(hook, directory, target):
         (out / target).mkdir()
         command = [sys.executable, "-c", script, hook, out / target]
-        done = subprocess.run(command, env=environment, cwd=directory, capture_output=True, text=True)
+        done = subprocess.run(command, env=environment, cwd=directory, capture_output=True,
+            text=True)
         assert done.returncode == 0, done.stderr
         return out / target / done.stdout.splitlines()[-1]
 
     def files(wheel):
         with zipfile.ZipFile(wheel) as archive:
-            return {entry.filename: (entry.CRC, entry.external_attr >> 16) for entry in archive.infolist()}
+            return {entry.filename: (entry.CRC, entry.external_attr >> 16)
+                for entry in archive.infolist()}
 
     first = files(build("build_wheel", tree / "tree/python", "first"))
-    shutil.unpack_archive(build("build_sdist", tree / "tree/python", "sdist"), out / "unpacked sdist")
+    shutil.unpack_archive(build("build_sdist", tree / "tree/python", "sdist"),
+        out / "unpacked sdist")
     (unpacked,) = (out / "unpacked sdist").iterdir()
     second = files(build("build_wheel", unpacked, "second"))
     assert first == second and any(name.endswith("sh/flatq") for name in first)
@@ -942,20 +1017,25 @@ def test_typed_and_documented():
     for kind in (Queue, AsyncQueue, Reserved, AsyncReserved):
         assert kind.__doc__
         for name, method in inspect.getmembers(kind, callable):
-            if name.startswith("_") and name not in ("__init__", "__iter__", "__aiter__", "__enter__", "__aenter__") or isinstance(
+            if name.startswith("_") and name not in ("__init__", "__iter__", "__aiter__",
+                    "__enter__", "__aenter__") or isinstance(
                     method, type) or not hasattr(method, "__code__"):
                 continue
             signature = inspect.signature(method)
             assert name.startswith("__") or method.__doc__, (kind, name)
             assert signature.return_annotation is not inspect.Signature.empty, (kind, name)
-            assert all(one.annotation is not inspect.Parameter.empty for key, one in signature.parameters.items() if key != "self"), (kind, name)
-    for path in [*(ROOT / "python/flatq").glob("*.py"), *(ROOT / "python/flatq/shovel").glob("*.py")]:
+            assert all(one.annotation is not inspect.Parameter.empty for key,
+                one in signature.parameters.items() if key != "self"), (kind, name)
+    for path in [*(ROOT / "python/flatq").glob("*.py"),
+            *(ROOT / "python/flatq/shovel").glob("*.py")]:
         tree = ast.parse(path.read_text())
         assert ast.get_docstring(tree), path
         for node in ast.walk(tree):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                arguments = [*node.args.args, *node.args.kwonlyargs, node.args.vararg, node.args.kwarg]
-                assert all(one.annotation for one in arguments if one and one.arg != "self"), (path, node.name)
+                arguments = [*node.args.args, *node.args.kwonlyargs, node.args.vararg,
+                    node.args.kwarg]
+                assert all(one.annotation for one in arguments if one and one.arg != "self"), (path,
+                    node.name)
                 assert node.returns, (path, node.name)
 
 
@@ -976,7 +1056,8 @@ def test_twins_have_the_same():
         assert public == {name for name in dir(twin) if not name.startswith("_")}
         for name in public:
             ours, theirs = getattr(plain, name), getattr(twin, name)
-            assert list(inspect.signature(ours).parameters.values()) == list(inspect.signature(theirs).parameters.values())
+            assert list(inspect.signature(ours).parameters.values()) == list(inspect.signature(
+                theirs).parameters.values())
             assert inspect.iscoroutinefunction(theirs) and not inspect.iscoroutinefunction(ours)
 
 
@@ -984,8 +1065,10 @@ def test_knows_no_file_of_a_spool():
     """The package runs verbs, and looks into no spool."""
     for name in ("queue", "verbs", "aio", "errors", "__main__", "__init__"):
         text = (ROOT / f"python/flatq/{name}.py").read_text()
-        strings = [node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
-        assert not {"wal", "body", "out", "done", "head", "fold", "unfold", "buried", ".ids"} & set(strings), name
+        strings = [node.value for node in ast.walk(ast.parse(text))
+            if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+        assert not {"wal", "body", "out", "done", "head", "fold", "unfold", "buried",
+            ".ids"} & set(strings), name
 
 
 def test_loads_quickly():
@@ -993,7 +1076,8 @@ def test_loads_quickly():
 
 
 def test_a_caller_that_is_killed_as_its_verb_begins(jobs, spool, tmp_path):
-    """It is dead before setpriv has asked for a signal at its death. The verb must not wait for a message that nobody would get."""
+    """It is dead before setpriv has asked for a signal at its death. The verb must not wait for a
+    message that nobody would get."""
     real, begun = need("setpriv"), tmp_path / "begun"
     (tmp_path / "setpriv").write_text(f"""#!/bin/sh
 case $* in *' true') exec {real} "$@" ;; esac
@@ -1005,7 +1089,8 @@ exec {real} "$@"
 """)
     (tmp_path / "setpriv").chmod(0o755)
     jobs.create()
-    caller = start(f"import os, flatq; os.environ['PATH'] = '{tmp_path}:' + os.environ['PATH']; flatq.Queue('jobs', {str(spool)!r}).pop(wait=60)")
+    caller = start(
+        f"import os, flatq; os.environ['PATH'] = '{tmp_path}:' + os.environ['PATH']; flatq.Queue('jobs', {str(spool)!r}).pop(wait=60)")
     wait_for(begun.exists, "the verb's begin")
     caller.kill()
     caller.communicate(timeout=100)

@@ -1,4 +1,5 @@
-"""flatq.spark: queues as tables and tables as messages, in one session for all tests. test_pipeline.py has killed drivers."""
+"""flatq.spark: queues as tables and tables as messages, in one session for all tests.
+test_pipeline.py has killed drivers."""
 
 import contextlib
 import errno
@@ -22,11 +23,13 @@ pytestmark = pytest.mark.timeout(600)
 
 
 def batch(spark, flatq, queue="default", **options):
-    return spark.read.format("flatq").option("path", str(flatq.spool)).option("queue", queue).options(**options).load()
+    return spark.read.format("flatq").option("path", str(flatq.spool)).option("queue",
+        queue).options(**options).load()
 
 
 def stream(spark, flatq, queue="default", consumer="tables", **options):
-    reader = spark.readStream.format("flatq").option("path", str(flatq.spool)).option("queue", queue).option("consumer", consumer)
+    reader = spark.readStream.format("flatq").option("path", str(flatq.spool)).option("queue",
+        queue).option("consumer", consumer)
     return reader.options(**options).load()
 
 
@@ -36,7 +39,8 @@ def values(table):
 
 def drain(spark, flatq, tmp_path, **options):
     """Drain to Parquet once, as a pipeline does."""
-    writer = stream(spark, flatq, **options).writeStream.format("parquet").option("path", str(tmp_path / "out"))
+    writer = stream(spark, flatq, **options).writeStream.format("parquet").option("path",
+        str(tmp_path / "out"))
     return flatq_spark.run(writer, str(tmp_path / "checkpoint"), 120)
 
 
@@ -49,7 +53,8 @@ def drained(spark, tmp_path):
 def fails(call, text):
     with pytest.raises(Exception) as raised:
         call()
-    assert text in flatq_spark.why(raised.value), (flatq_spark.why(raised.value), str(raised.value)[-3000:])
+    assert text in flatq_spark.why(raised.value), (flatq_spark.why(raised.value),
+        str(raised.value)[-3000:])
 
 
 def test_batch(spark, flatq):
@@ -57,30 +62,38 @@ def test_batch(spark, flatq):
     fill(flatq, 0, 1200)
     push(flatq, b"urgent", "-p", "1")
     look = batch(spark, flatq)
-    assert look.schema.simpleString() == "struct<queue:string,offset:bigint,timestamp:timestamp,value:binary,attempts:int>"
+    assert look.schema.simpleString(
+        ) == "struct<queue:string,offset:bigint,timestamp:timestamp,value:binary,attempts:int>"
     assert sorted(values(look)) == sorted([b"urgent", *numbers(1200)])
-    held = batch(spark, flatq, consumer="me", includeHeaders="true", maxOffsetsPerTrigger="1000", minPartitions="3").cache()
+    held = batch(spark, flatq, consumer="me", includeHeaders="true", maxOffsetsPerTrigger="1000",
+        minPartitions="3").cache()
     assert held.rdd.getNumPartitions() == 3
     rows = held.orderBy("offset").collect()
     assert [bytes(row.value) for row in rows] == [b"urgent", *numbers(999)]
-    assert [row.offset for row in rows] == list(range(1000)) and {row.attempts for row in rows} == {1}
+    assert [row.offset for row in rows] == list(range(1000)) and {row.attempts
+        for row in rows} == {1}
     assert rows[0].headers.priority == 1 and rows[1].headers.priority == 65536
     # the same messages again; no other consumer gets them
-    assert sorted(values(batch(spark, flatq, consumer="me", maxOffsetsPerTrigger="1000"))) == sorted(bytes(row.value) for row in rows)
+    assert sorted(values(batch(spark, flatq, consumer="me",
+        maxOffsetsPerTrigger="1000"))) == sorted(bytes(row.value) for row in rows)
     assert pop(flatq) == b"999"
-    some = batch(spark, flatq, consumer="me", maxOffsetsPerTrigger="1000").where("offset >= 10 and offset < 700 and queue = 'default'")
+    some = batch(spark, flatq, consumer="me", maxOffsetsPerTrigger="1000").where(
+        "offset >= 10 and offset < 700 and queue = 'default'")
     assert "Filter (" not in some._jdf.queryExecution().executedPlan().toString()
     assert sorted(row.offset for row in some.collect()) == list(range(10, 700))
     assert batch(spark, flatq).where("queue = 'other'").count() == 0
-    text = batch(spark, flatq, consumer="me", maxOffsetsPerTrigger="1000", base64="true").selectExpr("unbase64(value) as value")
+    text = batch(spark, flatq, consumer="me", maxOffsetsPerTrigger="1000",
+        base64="true").selectExpr("unbase64(value) as value")
     assert sorted(values(text)) == sorted(bytes(row.value) for row in rows)
     assert flatq_spark.settle("default", "me", 1000, str(flatq.spool)) == 1000
-    with pytest.raises(RuntimeError), flatq_spark.claimed(spark, "default", "me", str(flatq.spool)) as rest:
+    with pytest.raises(RuntimeError), flatq_spark.claimed(spark, "default", "me",
+            str(flatq.spool)) as rest:
         assert rest.count() == 200
         raise RuntimeError
     empty(flatq)
     for name in ("maxOffsetsPerTrigger", "STARTINGOFFSETS"):
-        with pytest.raises(ValueError, match="yields all that it settles"), flatq_spark.claimed(spark, "default", "me", str(flatq.spool), **{name: "1"}):
+        with pytest.raises(ValueError, match="yields all that it settles"), flatq_spark.claimed(
+                spark, "default", "me", str(flatq.spool), **{name: "1"}):
             pass
     with flatq_spark.claimed(spark, "default", "me", str(flatq.spool)) as rest:
         assert sorted(values(rest)) == sorted(numbers(1200)[1000:])
@@ -90,17 +103,21 @@ def test_batch(spark, flatq):
 
 
 def test_claimed_tables_that_are_late_or_side_by_side(spark, flatq, monkeypatch):
-    """A table that is computed after its `with` has lost its messages, and says so. Nobody else reads as the same name meanwhile."""
+    """A table that is computed after its `with` has lost its messages, and says so. Nobody else
+    reads as the same name meanwhile."""
     from flatq.spark import options
 
     monkeypatch.setattr(options, "PATIENCE", 0)
     fill(flatq, 0, 100)
     with flatq_spark.claimed(spark, "default", "me", str(flatq.spool)) as rows:
         late = rows.selectExpr("offset")
-        with pytest.raises(RuntimeError, match="another query reads as consumer 'me'"), flatq_spark.claimed(spark, "default", "me", str(flatq.spool)):
+        with pytest.raises(RuntimeError,
+                match="another query reads as consumer 'me'"), flatq_spark.claimed(spark, "default",
+                "me", str(flatq.spool)):
             pass
     fails(late.collect, "was settled or unclaimed up to 100")
-    fails(lambda: batch(spark, flatq, startingOffsets='{"default": 1}').collect(), "only with a consumer")
+    fails(lambda: batch(spark, flatq, startingOffsets='{"default": 1}').collect(),
+        "only with a consumer")
     with flatq_spark.claimed(spark, "default", "me", str(flatq.spool)) as rows:
         assert rows.count() == 0
 
@@ -131,7 +148,8 @@ def test_a_settle_that_fails_when_all_is_done(flatq, monkeypatch):
 
 
 def test_a_spool_under_another_path(flatq, tmp_path):
-    """What a query holds under the path of before would begin anew under another; and two names of one spool are one."""
+    """What a query holds under the path of before would begin anew under another; and two names of
+    one spool are one."""
     from flatq.spark.format import Lost
     from flatq.spark.options import Options
     from flatq.spark.source import StreamReader
@@ -141,7 +159,8 @@ def test_a_spool_under_another_path(flatq, tmp_path):
     options = Options({"path": str(tmp_path / "h/*/spool"), "consumer": "me"})
     [place] = options.places()
     reader = StreamReader(options)
-    assert reader.latestOffset(reader._offset({}), reader.getDefaultReadLimit())["offsets"] == {"one:default": 0}
+    assert reader.latestOffset(reader._offset({}), reader.getDefaultReadLimit())["offsets"] == {
+        "one:default": 0}
     place.claim("me", 1)
     with pytest.raises(Lost, match="never read 'one:default'"):
         reader.latestOffset(reader._offset({"default": 1}), reader.getDefaultReadLimit())
@@ -153,9 +172,11 @@ def test_a_spool_under_another_path(flatq, tmp_path):
 def test_drain_exactly_and_settle(spark, flatq, tmp_path):
     fill(flatq, 0, 1500)
     query = drain(spark, flatq, tmp_path, maxOffsetsPerTrigger="600")
-    assert [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]] == [600, 600, 300]
+    assert [progress["numInputRows"] for progress in query.recentProgress
+        if progress["numInputRows"]] == [600, 600, 300]
     assert drained(spark, tmp_path) == numbers(1500)
-    assert (flatq.spool / "default/claimed/tables").is_dir() and not list((flatq.spool / "default/claimed/tables").glob("*.*.flat"))
+    assert (flatq.spool / "default/claimed/tables").is_dir() and not list((
+        flatq.spool / "default/claimed/tables").glob("*.*.flat"))
     assert b"reserved 0\n" in flatq("stat", "default", check=0).out
     # without messages it does nothing, and reports no error; then it goes on where it ended
     drain(spark, flatq, tmp_path)
@@ -169,17 +190,21 @@ def test_drain_exactly_and_settle(spark, flatq, tmp_path):
 def test_several_queues_and_spools(spark, flatq, tmp_path):
     for queue in ("a/b", "c"):
         fill(flatq, 0, 300, queue)
-    writer = stream(spark, flatq, "a/b,c", maxOffsetsPerTrigger="400").writeStream.format("parquet").option("path", str(tmp_path / "out"))
+    writer = stream(spark, flatq, "a/b,c", maxOffsetsPerTrigger="400").writeStream.format(
+        "parquet").option("path", str(tmp_path / "out"))
     flatq_spark.run(writer, str(tmp_path / "checkpoint"))
     rows = spark.read.parquet(str(tmp_path / "out")).collect()
-    assert sorted((row.queue, bytes(row.value)) for row in rows) == sorted((queue, n) for queue in ("a/b", "c") for n in numbers(300))
+    assert sorted((row.queue, bytes(row.value)) for row in rows) == sorted((queue, n)
+        for queue in ("a/b", "c") for n in numbers(300))
     empty(flatq, "a/b", "c")
     assert b"reserved 0" in flatq("stat", "c", check=0).out
     for host in ("one", "two"):
         (tmp_path / "hosts" / host).mkdir(parents=True)
-        flatq("push", input=host.encode(), env={"FLATQ_DIR": str(tmp_path / "hosts" / host / "spool")}, check=0)
+        flatq("push", input=host.encode(), env={"FLATQ_DIR": str(
+            tmp_path / "hosts" / host / "spool")}, check=0)
     many = spark.read.format("flatq").option("path", str(tmp_path / "hosts/*/spool")).load()
-    assert sorted((row.host, bytes(row.value)) for row in many.collect()) == [("one", b"one"), ("two", b"two")]
+    assert sorted((row.host, bytes(row.value)) for row in many.collect()) == [("one", b"one"),
+        ("two", b"two")]
 
 
 def test_beside_shell_consumers(spark, flatq, tmp_path):
@@ -203,16 +228,19 @@ def test_beside_shell_consumers(spark, flatq, tmp_path):
         stop.set()
         consumer.join()
     rest = flatq("drain", check=None).out.split()
-    assert sorted([*popped, *drained(spark, tmp_path), *rest], key=int) == numbers(2000) and len(popped) > 1
+    assert sorted([*popped, *drained(spark, tmp_path), *rest],
+        key=int) == numbers(2000) and len(popped) > 1
 
 
 @pytest.mark.full
 def test_lost_and_damaged(spark, flatq, tmp_path):
-    """A segment that was deleted by hand, a damaged line, a missing last segment: a clear error, or the rest is read, as the option says."""
+    """A segment that was deleted by hand, a damaged line, a missing last segment: a clear error, or
+    the rest is read, as the option says."""
     fill(flatq, 0, 900)
     for _ in range(3):
         flatq("claim", "-c", "tables", "-n", str(300 * (_ + 1)), check=0)
-    segments = sorted(path for path in (flatq.spool / "default/claimed/tables").glob("0*") if path.is_dir())
+    segments = sorted(path for path in (flatq.spool / "default/claimed/tables").glob("0*")
+        if path.is_dir())
     assert len(segments) >= 3
     file = next(iter(sorted(segments[0].iterdir())))
     lines = file.read_bytes().splitlines(True)
@@ -230,8 +258,10 @@ def test_lost_and_damaged(spark, flatq, tmp_path):
     assert b"reserved 0\n" in flatq("stat", "default", check=0).out
     # the last segment is deleted after it was read: nothing is missing
     fill(flatq, 900, 1000)
-    writer = stream(spark, flatq).writeStream.format("parquet").option("path", str(tmp_path / "out"))
-    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+    writer = stream(spark, flatq).writeStream.format("parquet").option("path",
+        str(tmp_path / "out"))
+    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(
+        availableNow=True).start()
     assert query.awaitTermination(100)
 
     def gone():
@@ -247,12 +277,15 @@ def test_lost_and_damaged(spark, flatq, tmp_path):
     flatq("claim", "-c", "tables", check=0)
     gone()
     fill(flatq, 1200, 1300)
-    fails(lambda: batch(spark, flatq, consumer="tables").count(), "offsets 1100 and following, before 1300, is not there any more")
-    fails(lambda: drain(spark, flatq, tmp_path), "offsets 1100 and following, before 1300, is not there any more")
+    fails(lambda: batch(spark, flatq, consumer="tables").count(),
+        "offsets 1100 and following, before 1300, is not there any more")
+    fails(lambda: drain(spark, flatq, tmp_path),
+        "offsets 1100 and following, before 1300, is not there any more")
     drain(spark, flatq, tmp_path, failOnDataLoss="false")
     fill(flatq, 1300, 1400)
     drain(spark, flatq, tmp_path)
-    assert sorted(drained(spark, tmp_path)[len(got):], key=int) == sorted([*numbers(1100)[900:], *numbers(1400)[1200:]], key=int)
+    assert sorted(drained(spark, tmp_path)[len(got):],
+        key=int) == sorted([*numbers(1100)[900:], *numbers(1400)[1200:]], key=int)
     assert b"reserved 0\n" in flatq("stat", "default", check=0).out
     # another spool in the place of this one
     shutil.rmtree(flatq.spool)
@@ -277,33 +310,40 @@ def test_no_message_and_no_queue(spark, flatq, tmp_path):
     fails(lambda: batch(spark, flatq, startingOffsets="latest").count(), "'earliest' or as")
     fails(lambda: batch(spark, flatq, failOnDataLoss="perhaps").count(), "true or false")
     reader = spark.readStream.format("flatq").option("path", str(flatq.spool)).load()
-    fails(lambda: flatq_spark.run(reader.writeStream.format("noop"), str(tmp_path / "3")), "option consumer is missing")
+    fails(lambda: flatq_spark.run(reader.writeStream.format("noop"), str(tmp_path / "3")),
+        "option consumer is missing")
 
 
 @pytest.mark.full
 def test_one_query_a_consumer(spark, flatq, tmp_path):
-    """A second query says that the consumer is in use, and neither reads what the other has. A query with another one's checkpoint says so, too."""
+    """A second query says that the consumer is in use, and neither reads what the other has. A
+    query with another one's checkpoint says so, too."""
     fill(flatq, 0, 100)
-    first = stream(spark, flatq).writeStream.format("noop").option("checkpointLocation", str(tmp_path / "1")).start()
+    first = stream(spark, flatq).writeStream.format("noop").option("checkpointLocation",
+        str(tmp_path / "1")).start()
     try:
         wait_for(lambda: first.lastProgress, "some progress", seconds=300)
-        fails(lambda: flatq_spark.run(stream(spark, flatq).writeStream.format("noop"), str(tmp_path / "2"), 100), "another query reads as consumer")
+        fails(lambda: flatq_spark.run(stream(spark, flatq).writeStream.format("noop"),
+            str(tmp_path / "2"), 100), "another query reads as consumer")
     finally:
         first.stop()
     fill(flatq, 100, 200)
-    fails(lambda: flatq_spark.run(stream(spark, flatq, consumer="x").writeStream.format("noop"), str(tmp_path / "1")), "is of consumer 'tables'")
+    fails(lambda: flatq_spark.run(stream(spark, flatq, consumer="x").writeStream.format("noop"),
+        str(tmp_path / "1")), "is of consumer 'tables'")
     flatq_spark.run(stream(spark, flatq).writeStream.format("noop"), str(tmp_path / "1"))
     empty(flatq)
 
 
 def test_claims_ahead(flatq, monkeypatch):
-    """While a batch runs, the source settles the batch before it, and claims the next one if that follows at once: no more than its limit, and no
-    message that came after the start. An error there is reported at the next step."""
+    """While a batch runs, the source settles the batch before it, and claims the next one if that
+    follows at once: no more than its limit, and no message that came after the start. An error
+    there is reported at the next step."""
     from flatq.spark.options import Options, Place
     from flatq.spark.source import StreamReader
 
     fill(flatq, 0, 2000)
-    reader = StreamReader(Options({"path": str(flatq.spool), "queue": "default", "consumer": "me", "maxOffsetsPerTrigger": "600"}))
+    reader = StreamReader(Options({"path": str(flatq.spool), "queue": "default", "consumer": "me",
+        "maxOffsetsPerTrigger": "600"}))
     [place] = reader.places
 
     def held():
@@ -324,9 +364,11 @@ def test_claims_ahead(flatq, monkeypatch):
     parts = reader.partitions(first, second)
     third = reader.latestOffset(second, limit)
     fourth = reader.latestOffset(third, limit)
-    assert (held(), [one["offsets"]["default"] for one in (second, third, fourth)]) == ((600, 2000), [1200, 1800, 2000])
+    assert (held(), [one["offsets"]["default"] for one in (second, third, fourth)]) == ((600, 2000),
+        [1200, 1800, 2000])
     assert reader.latestOffset(fourth, limit) == fourth and held() == (600, 2000)
-    assert [value for part in parts for batch in reader.read(part) for value in batch["value"].to_pylist()] == numbers(1200)[600:]
+    assert [value for part in parts for batch in reader.read(part)
+        for value in batch["value"].to_pylist()] == numbers(1200)[600:]
     monkeypatch.setattr(Place, "settle", lambda *args: 1 / 0)
     reader.commit(second)
     with pytest.raises(ZeroDivisionError):
@@ -334,24 +376,29 @@ def test_claims_ahead(flatq, monkeypatch):
     reader.stop()
 
 
-ANY = [b"", b"\0", b"\n", b"\0\n", b"x\ty", bytes(range(256)), *(os.urandom(n) for n in range(1, 90)), os.urandom(200_000)]
+ANY = [b"", b"\0", b"\n", b"\0\n", b"x\ty", bytes(range(256)),
+    *(os.urandom(n) for n in range(1, 90)), os.urandom(200_000)]
 
 
 def test_any_bytes_there_and_back(spark, flatq, tmp_path):
-    rows = spark.createDataFrame([(bytearray(body), n % 3) for n, body in enumerate(ANY)], "value binary, priority int").coalesce(1)
+    rows = spark.createDataFrame([(bytearray(body), n % 3) for n, body in enumerate(ANY)],
+        "value binary, priority int").coalesce(1)
     options = {"path": str(flatq.spool), "queue": "a/b"}
     rows.write.format("flatq").options(**options).mode("append").save()
     assert not list((flatq.spool / ".spark").iterdir())
     ordered = [body for priority in range(3) for body in ANY[priority::3]]
-    assert [bytes(row.value) for row in batch(spark, flatq, "a/b", consumer="me").orderBy("offset").collect()] == ordered
+    assert [bytes(row.value) for row in batch(spark, flatq, "a/b",
+        consumer="me").orderBy("offset").collect()] == ordered
     flatq("unclaim", "-c", "me", "a/b", check=0)
     assert [pop(flatq, "a/b") for _ in ANY] == ordered
     assert flatq("doctor", check=0).out == b""
     # strings, a queue for each row, a consumer that waits; an id that is used again
     waiting = flatq.start("pop", "-w", "60", "one")
-    rows = spark.createDataFrame([("é", "one"), ("z", "two"), ("y", "two")], "value string, queue string").coalesce(1)
+    rows = spark.createDataFrame([("é", "one"), ("z", "two"), ("y", "two")],
+        "value string, queue string").coalesce(1)
     for _ in range(2):
-        rows.write.format("flatq").options(path=str(flatq.spool), jobId="once").mode("append").save()
+        rows.write.format("flatq").options(path=str(flatq.spool),
+            jobId="once").mode("append").save()
     assert waiting.communicate(timeout=100)[0] == "é".encode()
     assert flatq("drain", "two", check=0).out == b"z\ny\n"
     empty(flatq, "one", "two")
@@ -361,10 +408,12 @@ def test_write_refused(spark, flatq):
     flatq("create", "-b", "3", "small", check=0)
     flatq("create", "shut", check=0)
     flatq("close", "shut", check=0)
-    rows = spark.range(5).selectExpr("cast(id as string) as value", "cast(null as string) as nothing")
+    rows = spark.range(5).selectExpr("cast(id as string) as value",
+        "cast(null as string) as nothing")
 
     def write(rows, queue, mode="append", **options):
-        rows.write.format("flatq").options(path=str(flatq.spool), queue=queue, **options).mode(mode).save()
+        rows.write.format("flatq").options(path=str(flatq.spool), queue=queue,
+            **options).mode(mode).save()
 
     fails(lambda: write(rows.select("value"), "small"), "has a bound below 5 messages")
     fails(lambda: write(rows.select("value"), "shut"), "is closed")
@@ -378,19 +427,23 @@ def test_write_refused(spark, flatq):
 
 
 def test_sink_once_for_a_batch(spark, flatq, tmp_path):
-    """Batches run again, from the last commit and from the start of a commit. And a stream goes from queue to queue."""
+    """Batches run again, from the last commit and from the start of a commit. And a stream goes
+    from queue to queue."""
     fill(flatq, 0, 1000, "from")
     checkpoint = tmp_path / "checkpoint"
 
     def copy():
         rows = stream(spark, flatq, "from", maxOffsetsPerTrigger="400").select("value")
-        flatq_spark.run(rows.writeStream.format("flatq").options(path=str(flatq.spool), queue="to"), str(checkpoint), 100)
+        flatq_spark.run(rows.writeStream.format("flatq").options(path=str(flatq.spool), queue="to"),
+            str(checkpoint), 100)
 
     rows = stream(spark, flatq, "from", maxOffsetsPerTrigger="400").select("value")
-    writer = rows.writeStream.format("flatq").options(path=str(flatq.spool), queue="to").option("checkpointLocation", str(checkpoint))
+    writer = rows.writeStream.format("flatq").options(path=str(flatq.spool),
+        queue="to").option("checkpointLocation", str(checkpoint))
     assert writer.trigger(availableNow=True).start().awaitTermination(100)
     job = next((flatq.spool / ".spark").iterdir())
-    assert [path.name for path in job.iterdir()] == ["done.2"] and len(json.loads((job / "done.2").read_text())["mark"]) == 64
+    assert [path.name for path in job.iterdir()] == ["done.2"] and len(json.loads((
+        job / "done.2").read_text())["mark"]) == 64
     popped = flatq("pop", "-l", "-n", "900", "to", check=0).out.split()
     # killed after the sink's commit, and before Spark's
     for path in ("2", ".2.crc"):
@@ -398,7 +451,8 @@ def test_sink_once_for_a_batch(spark, flatq, tmp_path):
     copy()
     assert sorted([*popped, *flatq("drain", "to", check=0).out.split()], key=int) == numbers(1000)
     empty(flatq, "to", "from")
-    # killed in the middle of the sink's commit: one stage is in the queue and the other is not, and Spark runs the batch again
+    # killed in the middle of the sink's commit: one stage is in the queue and the other is not, and
+    # Spark runs the batch again
     from flatq.spark import sink
     from flatq.spark.options import Options
 
@@ -445,11 +499,14 @@ def test_sink_once_for_a_batch(spark, flatq, tmp_path):
 
 @pytest.mark.shells
 def test_the_checkpoint_sweeps_stages(flatq, shell):
-    """It removes the stages of jobs in which nothing has changed for a week, unless a plan names them or a driver is at work."""
+    """It removes the stages of jobs in which nothing has changed for a week, unless a plan names
+    them or a driver is at work."""
     top, week = flatq.spool / ".spark", 7 * 86400
     push(flatq, b"1")
-    for job, names in {"job-dead": ["stage.1"], "job-decided": ["plan", "stage.1"], "job-young": ["stage.1", "stage.2"], "job-locked": ["stage.1"],
-                       "query-dead": ["done.3", "stage.1"], "job-plan": ["stage.plan"], "once-dead": ["plan", "stage.1"],
+    for job, names in {"job-dead": ["stage.1"], "job-decided": ["plan", "stage.1"],
+            "job-young": ["stage.1", "stage.2"], "job-locked": ["stage.1"],
+                       "query-dead": ["done.3", "stage.1"], "job-plan": ["stage.plan"],
+                       "once-dead": ["plan", "stage.1"],
                        "once-young": ["stage.1"], "once-locked": ["stage.1"]}.items():
         for name in names:
             path = top / job / name
@@ -469,13 +526,15 @@ def test_the_checkpoint_sweeps_stages(flatq, shell):
     for _ in range(2):
         flatq("wal", check=0)
         assert sorted(str(path.relative_to(top)) for path in top.glob("*/*")) == sorted([
-            "job-decided/plan", "job-decided/stage.1", "job-link/stage.1", "job-locked/stage.1", "job-young/stage.1", "job-young/stage.2", "once-locked/stage.1",
+            "job-decided/plan", "job-decided/stage.1", "job-link/stage.1", "job-locked/stage.1",
+            "job-young/stage.1", "job-young/stage.2", "once-locked/stage.1",
             "once-young/stage.1", "query-dead/done.3"])
     assert not (top / "once-dead").exists()
     for number in held:
         os.close(number)
     flatq("wal", check=0)
-    assert not (top / "once-locked").exists() and not list(top.glob("job-locked/*")) and pop(flatq) == b"1"
+    assert not (top / "once-locked").exists() and not list(top.glob("job-locked/*")) and pop(
+        flatq) == b"1"
 
 
 def staged(flatq):
@@ -486,11 +545,13 @@ def staged(flatq):
     import pyarrow as pa
 
     made = sink.Sink(Options({"path": str(flatq.spool), "queue": "to"}, True), {})
-    return made, [made.stage("job-x", iter([pa.record_batch([pa.array(numbers(20))], names=["value"])]))]
+    return made, [made.stage("job-x", iter([pa.record_batch([pa.array(numbers(20))],
+        names=["value"])]))]
 
 
 def test_a_batch_number_with_other_rows(flatq, monkeypatch):
-    """A checkpoint that is older than the spool: the sink stores what it has decided, and nothing else as that number."""
+    """A checkpoint that is older than the spool: the sink stores what it has decided, and nothing
+    else as that number."""
     from flatq.spark import sink
     from flatq.spark.format import Lost
     from flatq.spark.options import Options
@@ -500,11 +561,13 @@ def test_a_batch_number_with_other_rows(flatq, monkeypatch):
     made = sink.Sink(Options({"path": str(flatq.spool), "queue": "to"}, True), {})
 
     def commit(number, batch, mark="a"):
-        made.commit([made.stage("query-x", iter([pa.record_batch([pa.array(numbers(number))], names=["value"])]))], batch, mark)
+        made.commit([made.stage("query-x", iter([pa.record_batch([pa.array(numbers(number))],
+            names=["value"])]))], batch, mark)
 
     commit(20, 1)
     commit(21, 1)  # a query that gives other rows each time
-    with pytest.raises(Lost, match="batch 1 of this query is stored already, and its checkpoint has planned it anew"):
+    with pytest.raises(Lost,
+            match="batch 1 of this query is stored already, and its checkpoint has planned it anew"):
         commit(20, 1, "b")
     assert flatq("drain", "to", check=0).out.split() == numbers(20)
     for batch, mark in ((2, "b"), (1, "a"), (3, "a")):
@@ -537,7 +600,8 @@ def test_what_finds_no_room_is_not_decided(flatq):
     flatq("create", "-b", "150", "to", check=0)
     fill(flatq, 0, 100, "to")
     made = sink.Sink(Options({"path": str(flatq.spool), "queue": "to"}, True), {"wait": "1"})
-    stages = [made.stage("job-x", iter([pa.record_batch([pa.array(numbers(50))], names=["value"])])) for _ in range(2)]
+    stages = [made.stage("job-x", iter([pa.record_batch([pa.array(numbers(50))],
+        names=["value"])])) for _ in range(2)]
     with pytest.raises(Full, match="is full"):
         made.commit(stages, 0)
     assert not (flatq.spool / ".spark/job-x/plan").exists()
@@ -550,7 +614,8 @@ def test_what_finds_no_room_is_not_decided(flatq):
 
 
 def test_two_drivers_with_one_job(flatq, monkeypatch):
-    """Two loads of one table at the same time: the second waits for the first, and finds that all is done."""
+    """Two loads of one table at the same time: the second waits for the first, and finds that all
+    is done."""
     from flatq.spark import sink
 
     def together(what):
@@ -575,17 +640,22 @@ def test_two_drivers_with_one_job(flatq, monkeypatch):
 
 
 def test_the_shell_of_a_killed_driver_comes_first(flatq):
-    """It waits for the queue's lock when its driver is killed, and then moves the files. The next driver must not take them for its own meanwhile."""
+    """It waits for the queue's lock when its driver is killed, and then moves the files. The next
+    driver must not take them for its own meanwhile."""
     push(flatq, b"first", "to")
-    words = [sys.executable, "-c", "import sys, types, test_spark as t\nmade, stages = t.staged(types.SimpleNamespace(spool=sys.argv[1]))\nmade.commit(stages, 0)"]
-    path = os.pathsep.join(map(str, (ROOT / "python", ROOT / "tests/python", ROOT / "tests/support", ROOT / "tests")))
+    words = [sys.executable, "-c",
+        "import sys, types, test_spark as t\nmade, stages = t.staged(types.SimpleNamespace(spool=sys.argv[1]))\nmade.commit(stages, 0)"]
+    path = os.pathsep.join(map(str, (ROOT / "python", ROOT / "tests/python", ROOT / "tests/support",
+        ROOT / "tests")))
     top = flatq.spool / ".spark/job-x"
     with open(flatq.spool / "to/lock") as lock, contextlib.ExitStack() as stack:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        process = subprocess.Popen([*words, flatq.spool], env={**os.environ, "PYTHONPATH": path}, stdin=subprocess.DEVNULL)
+        process = subprocess.Popen([*words, flatq.spool], env={**os.environ, "PYTHONPATH": path},
+            stdin=subprocess.DEVNULL)
         stack.callback(process.wait)
         stack.callback(process.kill)
-        wait_for(lambda: (top / "plan").exists() and open(f"/proc/{process.pid}/task/{process.pid}/children").read(), "the engine waits")
+        wait_for(lambda: (top / "plan").exists() and open(
+            f"/proc/{process.pid}/task/{process.pid}/children").read(), "the engine waits")
         process.kill()
         process.wait()
         job = os.open(top, os.O_RDONLY)
@@ -620,7 +690,8 @@ def test_a_sync_that_fails_when_all_has_entered(flatq, monkeypatch):
 
 
 def test_what_a_killed_driver_has_decided_is_synced_first(flatq, monkeypatch):
-    """A power cut could undo the rename of its plan, but not that files have entered: the batch would enter again."""
+    """A power cut could undo the rename of its plan, but not that files have entered: the batch
+    would enter again."""
     from flatq.spark import sink
 
     made, stages = staged(flatq)
@@ -634,10 +705,14 @@ def test_what_a_killed_driver_has_decided_is_synced_first(flatq, monkeypatch):
         patch.setattr(os, "rename", renamed)
         made.commit(stages, 0)
     monkeypatch.setattr(sink, "sync", lambda *words: seen.append("sync"))
-    monkeypatch.setattr(sink, "engine", lambda spool, step, *words, **more: seen.append(step) or engine(spool, step, *words, **more))
-    monkeypatch.setattr(os, "unlink", lambda path, **more: seen.append("unlink") or unlink(path, **more))
+    monkeypatch.setattr(sink, "engine", lambda spool, step, *words,
+        **more: seen.append(step) or engine(spool, step, *words, **more))
+    monkeypatch.setattr(os, "unlink", lambda path, **more: seen.append("unlink") or unlink(path,
+        **more))
     made.commit(stages, 0)
-    assert [what for what in seen if what != "unlink"] == ["sync", "enter", "sync"] and seen[-1] == "unlink" and flatq("drain", "to", check=0).out.split() == numbers(20)
+    assert [what for what in seen if what != "unlink"] == ["sync", "enter",
+        "sync"] and seen[-1] == "unlink" and flatq("drain", "to",
+        check=0).out.split() == numbers(20)
     # killed before it removed the plan
     (flatq.spool / ".spark/job-x/plan").touch()
     del seen[:]
@@ -661,12 +736,14 @@ def test_a_second_load_as_the_first_one_ends(flatq, monkeypatch):
     monkeypatch.setattr(sink, "sync", second)
     made.commit(stages, 0)
     beside[0].join(30)
-    assert not (flatq.spool / ".spark/job-x/plan").exists() and flatq("drain", "to", check=0).out.split() == numbers(20)
+    assert not (flatq.spool / ".spark/job-x/plan").exists() and flatq("drain", "to",
+        check=0).out.split() == numbers(20)
 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
 def test_a_lock_that_cannot_be_had(flatq, tmp_path, monkeypatch, number):
-    """Neither a sink nor a source goes on without it. A drain does where the file system of its table has no locks."""
+    """Neither a sink nor a source goes on without it. A drain does where the file system of its
+    table has no locks."""
     from flatq.pipeline import drain
     from flatq.spark import sink, source
     from flatq.spark.options import Options
@@ -681,14 +758,17 @@ def test_a_lock_that_cannot_be_had(flatq, tmp_path, monkeypatch, number):
     with pytest.raises(OSError), sink.alone(str(tmp_path)):
         pass
     with pytest.raises(OSError):
-        source.StreamReader(Options({"path": str(flatq.spool), "queue": "default", "consumer": "me"})).initialOffset()
-    with contextlib.nullcontext() if number == errno.EOPNOTSUPP else pytest.raises(OSError), drain.alone(str(tmp_path / "to")):
+        source.StreamReader(Options({"path": str(flatq.spool), "queue": "default",
+            "consumer": "me"})).initialOffset()
+    with contextlib.nullcontext() if number == errno.EOPNOTSUPP else pytest.raises(
+            OSError), drain.alone(str(tmp_path / "to")):
         pass
 
 
 @pytest.mark.parametrize("place", ["/a/checkpoint", "hdfs://a/checkpoint"])
 def test_a_run_settles_where_its_checkpoint_is(monkeypatch, place):
-    """It settles with the session, which alone can read a checkpoint that is not on this machine."""
+    """It settles with the session, which alone can read a checkpoint that is not on this
+    machine."""
     class Stream:
         _spark = "the session"
 
@@ -707,26 +787,32 @@ def test_a_run_settles_where_its_checkpoint_is(monkeypatch, place):
 
 
 def test_how_java_is_started(tmp_path):
-    """Spark's driver uses the archive of classes if there is one. The archive is made at the end, whole or not at all. Java ignores signals. What it
-    leaves in its directory for temporary files is removed."""
+    """Spark's driver uses the archive of classes if there is one. The archive is made at the end,
+    whole or not at all. Java ignores signals. What it leaves in its directory for temporary files
+    is removed."""
     java, archive, start = tmp_path / "java", tmp_path / "an archive", tmp_path / "start"
-    java.write_text('#!/bin/sh\nkill -TERM $$\nfor word; do case $word in -XX:ArchiveClassesAtExit=*) echo made >"${word#*=}" ;; esac; done\n'
+    java.write_text(
+        '#!/bin/sh\nkill -TERM $$\nfor word; do case $word in -XX:ArchiveClassesAtExit=*) echo made >"${word#*=}" ;; esac; done\n'
                     'for word; do case $word in -Djava.io.tmpdir=*) mkdir "${word#*=}/artifacts-1" ;; esac; done\necho "$*"\n')
-    start.write_text(flatq_spark.START.replace("%java%", str(java)).replace("%archive%", str(archive)))
+    start.write_text(flatq_spark.START.replace("%java%", str(java)).replace("%archive%",
+        str(archive)))
     for path in (java, start):
         path.chmod(0o755)
 
     def said(*words, **more):
         environment = {**os.environ, "TMPDIR": "/tmp", **more}
-        out = subprocess.run([start, *words], env=environment, capture_output=True, text=True, check=True, timeout=60).stdout
+        out = subprocess.run([start, *words], env=environment, capture_output=True, text=True,
+            check=True, timeout=60).stdout
         place = re.search(r"-Djava.io.tmpdir=(/tmp/flatq-java\.\S+) ", out)
         assert bool(place) == (words[0] == "-cp") and not (place and os.path.exists(place[1]))
         return out.replace(place[0], "") if place else out
 
-    submit = ("-cp", "a", "--add-modules=jdk.incubator.vector", "org.apache.spark.deploy.SparkSubmit", "a b")
+    submit = ("-cp", "a", "--add-modules=jdk.incubator.vector",
+        "org.apache.spark.deploy.SparkSubmit", "a b")
     assert said(*submit) == "-cp a org.apache.spark.deploy.SparkSubmit a b\n"
     launcher = ("org.apache.spark.launcher.Main", "org.apache.spark.deploy.SparkSubmit")
-    assert said(*launcher, FLATQ_ARCHIVE="yes") == " ".join(launcher) + "\n" and not archive.exists()
+    assert said(*launcher, FLATQ_ARCHIVE="yes") == " ".join(launcher) + "\n" and not archive.exists(
+        )
     assert f"-XX:ArchiveClassesAtExit={archive}.new " in said(*submit, FLATQ_ARCHIVE="yes")
     assert archive.read_text() == "made\n" and not (tmp_path / "an archive.new").exists()
     assert said(*submit).startswith(f"-Xlog:disable -XX:SharedArchiveFile={archive} -cp a ")
@@ -740,5 +826,7 @@ def test_without_java(tmp_path):
 from flatq import spark
 try: spark.session()
 except spark.Unready as error: print(error)"""
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=100)
-    assert done.stdout.count("\n") == 1 and "Java 17 or later" in done.stdout and done.stderr == "", done
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True,
+        text=True, timeout=100)
+    assert done.stdout.count(
+        "\n") == 1 and "Java 17 or later" in done.stdout and done.stderr == "", done

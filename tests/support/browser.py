@@ -1,4 +1,5 @@
-"""Pages as a reader sees them: Chromium, which is told what to do over a pipe by its own protocol, and measurements of a page."""
+"""Pages as a reader sees them: Chromium, which is told what to do over a pipe by its own protocol,
+and measurements of a page."""
 
 import base64
 import json
@@ -93,21 +94,29 @@ class Browser:
     """One Chromium for many pages. Its errors become AssertionErrors."""
 
     def __init__(self, home):
-        program = need(next((name for name in ("chromium", "chromium-browser", "google-chrome") if shutil.which(name)), "chromium"))
+        program = need(next((name for name in ("chromium", "chromium-browser", "google-chrome")
+            if shutil.which(name)), "chromium"))
         theirs, self.out = os.pipe()
         self.into, said = os.pipe()
         self.log = open(home / "browser.log", "w+b")
-        # it reads requests on descriptor 3 and writes answers to 4: numbers of one digit, which every shell can give
-        words = ["sh", "-c", 'exec 3<"/proc/self/fd/$1" 4>"/proc/self/fd/$2"; shift 2; exec "$@"', "browser", str(theirs), str(said),
-                 program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars",
+        # it reads requests on descriptor 3 and writes answers to 4: numbers of one digit, which
+        # every shell can give
+        words = ["sh", "-c", 'exec 3<"/proc/self/fd/$1" 4>"/proc/self/fd/$2"; shift 2; exec "$@"',
+            "browser", str(theirs), str(said),
+                 program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+                 "--hide-scrollbars",
                  "--remote-debugging-pipe", f"--user-data-dir={home}/profile"]
-        self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, pass_fds=(theirs, said),
-                                        env={**os.environ, "HOME": str(home)}, start_new_session=True)
+        self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=self.log,
+            stderr=self.log, pass_fds=(theirs, said),
+                                        env={**os.environ, "HOME": str(home)},
+                                        start_new_session=True)
         os.close(theirs)
         os.close(said)
-        self.read, self.number, self.session, self.came = open(self.into, "rb", closefd=True), 0, None, []
+        self.read, self.number, self.session, self.came = open(self.into, "rb",
+            closefd=True), 0, None, []
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self.session = self.call("Target.attachToTarget", targetId=target,
+            flatten=True)["sessionId"]
         self.call("Page.enable")
 
     def _next(self):
@@ -123,7 +132,8 @@ class Browser:
 
     def call(self, method, **params):
         self.number += 1
-        asked = {"id": self.number, "method": method, "params": params, **({"sessionId": self.session} if self.session else {})}
+        asked = {"id": self.number, "method": method, "params": params,
+            **({"sessionId": self.session} if self.session else {})}
         os.write(self.out, json.dumps(asked).encode() + b"\0")
         while (answer := self._next()).get("id") != self.number:
             self.came.append(answer)
@@ -132,8 +142,10 @@ class Browser:
 
     def open(self, url, width=1280, dark=False, height=900, script=True):
         """Load a page: so wide, light or dark, with or without scripts."""
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
-        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height,
+            deviceScaleFactor=1, mobile=width < 600)
+        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme",
+            "value": "dark" if dark else "light"}])
         self.call("Emulation.setScriptExecutionDisabled", value=not script)
         self.came.clear()
         failed = self.call("Page.navigate", url=str(url)).get("errorText")
@@ -143,7 +155,9 @@ class Browser:
 
     def ask(self, expression):
         """The value of an expression of JavaScript, with MEASURE's functions."""
-        done = self.call("Runtime.evaluate", expression=f"(() => {{{MEASURE}; return ({expression})}})()", returnByValue=True, awaitPromise=True)
+        done = self.call("Runtime.evaluate",
+            expression=f"(() => {{{MEASURE}; return ({expression})}})()", returnByValue=True,
+            awaitPromise=True)
         assert "exceptionDetails" not in done, done
         return done["result"].get("value")
 
@@ -152,7 +166,8 @@ class Browser:
         high = self.ask("document.documentElement.scrollHeight")
         wide = self.ask("document.documentElement.clientWidth")
         area = {"x": 0, "y": 0, "width": wide, "height": high, "scale": 1}
-        path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", captureBeyondViewport=True, clip=area)["data"]))
+        path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot",
+            captureBeyondViewport=True, clip=area)["data"]))
 
     def close(self):
         os.close(self.out)

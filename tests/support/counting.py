@@ -27,7 +27,8 @@ def count(command, input=b"", env=None, cwd=None):
     log = Path(cwd or ".") / "strace.log"
     trace = "trace=execve," + ",".join(FORKS + READS + WRITES + COPIES + LISTS)
     done = subprocess.run(
-        ["strace", "-f", "-qq", "--seccomp-bpf", "-s", "0", "-e", "signal=none", "-e", trace, "-o", log, "--", *command],
+        ["strace", "-f", "-qq", "--seccomp-bpf", "-s", "0", "-e", "signal=none", "-e", trace, "-o",
+        log, "--", *command],
         input=input, env=env, cwd=cwd, timeout=100, capture_output=True,
     )
     processes, programs, read, written, listed = 0, [], 0, 0, 0
@@ -43,11 +44,13 @@ def count(command, input=b"", env=None, cwd=None):
         if name in LISTS:
             listed += value
     log.unlink()
-    return Count(done.returncode, processes, programs[1:], read, written, listed), done.stdout, done.stderr
+    return Count(done.returncode, processes, programs[1:], read, written,
+        listed), done.stdout, done.stderr
 
 
 def calls(log):
-    """(name, arguments, result) of each call that succeeded. A call that strace prints in two pieces is put together."""
+    """(name, arguments, result) of each call that succeeded. A call that strace prints in two
+    pieces is put together."""
     begun = {}
     for line in log.read_text(errors="replace").splitlines():
         pid, rest = line.split(None, 1)

@@ -1,4 +1,5 @@
-"""What the tests of the engine share: a reservation as a tuple, one clear line of error, the files of a queue, shell loops, a clock to set."""
+"""What the tests of the engine share: a reservation as a tuple, one clear line of error, the files
+of a queue, shell loops, a clock to set."""
 
 import os
 import pty
@@ -50,7 +51,8 @@ def reserve(flatq, *args, **more):
 
 
 def refused(result, status, verb=None, *, text=b""):
-    """The verb must have ended with this exit code, nothing on stdout, and one clear line on stderr."""
+    """The verb must have ended with this exit code, nothing on stdout, and one clear line on
+    stderr."""
     assert (result.status, result.out) == (status, b""), result
     assert result.err.count(b"\n") == 1 and result.err.endswith(b"\n"), result
     assert text in result.err, result
@@ -65,7 +67,8 @@ def empty(flatq, *queues, **more):
 
 
 def lies(spool, queue="default"):
-    """The files of a queue, by place: {"wal": [names], ...}. Markers, rotated logs and the files of waiters are among them."""
+    """The files of a queue, by place: {"wal": [names], ...}. Markers, rotated logs and the files of
+    waiters are among them."""
     base = spool / queue
     found = {}
     for root, _, names in os.walk(base):
@@ -77,7 +80,8 @@ def lies(spool, queue="default"):
 
 
 def calls_in(log):
-    """(NAME, N) for each call in a file of strace's, as in `inject=NAME:signal=TERM:when=N`: strace counts the calls of each name by themselves."""
+    """(NAME, N) for each call in a file of strace's, as in `inject=NAME:signal=TERM:when=N`: strace
+    counts the calls of each name by themselves."""
     made, found = Counter(), []
     for name in re.findall(r"^(\w+)\(", log.read_text(), re.M):
         made[name] += 1
@@ -100,9 +104,11 @@ def stop_waiting(clock, waiting):
 
 
 def loop(flatq, script, *args, timeout=600):
-    """Run a script with $sh and $lib: many verbs in a row, without coming back to Python between them. It must succeed."""
+    """Run a script with $sh and $lib: many verbs in a row, without coming back to Python between
+    them. It must succeed."""
     done = subprocess.run(
-        ["dash", "-c", script, "loop", *map(str, args)], env=flatq.environment({"sh": flatq.shell, "lib": str(LIB)}),
+        ["dash", "-c", script, "loop", *map(str, args)],
+        env=flatq.environment({"sh": flatq.shell, "lib": str(LIB)}),
         cwd=flatq.home, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout,
     )
     assert done.returncode == 0, done
@@ -117,12 +123,13 @@ def drain(flatq, queue="default"):
 
 
 def drain_at_work(flatq, *queue):
-    """Push 3000 messages, and start a drain of them, which stands still in the middle of its output, since nobody reads more than its beginning.
-    Return its process, and the messages."""
+    """Push 3000 messages, and start a drain of them, which stands still in the middle of its
+    output, since nobody reads more than its beginning. Return its process, and the messages."""
     sent = [b"%0100d" % number for number in range(3000)]
     flatq("push", "-l", *queue, input=b"\n".join(sent), check=0)
     process = flatq.start("drain", *queue)
-    wait_for(lambda: list((flatq.spool / (queue or ("default",))[0] / "out").glob("batch.*")), "a batch in out/")
+    wait_for(lambda: list((flatq.spool / (queue or ("default",))[0] / "out").glob("batch.*")),
+        "a batch in out/")
     process.stdout.read(1000)
     return process, sent
 
@@ -137,7 +144,8 @@ def children(pid):
 
 
 def words_of(pid):
-    """The command line of a process, each word with a NUL behind it; empty if it is gone, a zombie, or just now in execve()."""
+    """The command line of a process, each word with a NUL behind it; empty if it is gone, a zombie,
+    or just now in execve()."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
@@ -145,7 +153,8 @@ def words_of(pid):
 
 
 def command_of(pid):
-    """The name of the program that pid runs; empty if there is no such process, or only a zombie."""
+    """The name of the program that pid runs; empty if there is no such process, or only a
+    zombie."""
     try:
         name, _, rest = Path(f"/proc/{pid}/stat").read_text().partition("(")[2].rpartition(") ")
     except OSError:
@@ -154,7 +163,8 @@ def command_of(pid):
 
 
 def runs(pid, name):
-    """Wait until a child of the process runs the program of that name. A worker that waits runs `sleep`."""
+    """Wait until a child of the process runs the program of that name. A worker that waits runs
+    `sleep`."""
     wait_for(lambda: name in map(command_of, children(pid)), f"{name} runs")
 
 
@@ -189,8 +199,8 @@ def holders(path):
     return found
 
 
-# `sleep` of a Clock. It sleeps until the clock is set past its end, or a signal comes. A sleep of less than a fifth of a second, between two looks,
-# ends by itself
+# `sleep` of a Clock. It sleeps until the clock is set past its end, or a signal comes. A sleep of
+# less than a fifth of a second, between two looks, ends by itself
 SLEEP = """[ "$1" != 0.025 ] || exec "$REAL" "$1"  # a worker that ends its sleepers (timer_reap)
 case $1 in 0.0* | 0.1*) for=$1 ;; *) for=1000000 ;; esac
 case $1 in *.?) set -- "${1%.*}" "${1#*.}0" ;; *.??) set -- "${1%.*}" "${1#*.}" ;; *) set -- "$1" 00 ;; esac
@@ -204,8 +214,9 @@ exec "$REAL" "$for" """
 
 
 class Clock:
-    """A /proc for FLATQ_PROC, in which the test sets the uptime and the boot; processes are those of the system. Its uptime is that of the system
-    at least, or a process would seem to have started after it got a message. After runs_sleep(), `sleep` goes by this clock as well."""
+    """A /proc for FLATQ_PROC, in which the test sets the uptime and the boot; processes are those
+    of the system. Its uptime is that of the system at least, or a process would seem to have
+    started after it got a message. After runs_sleep(), `sleep` goes by this clock as well."""
 
     def __init__(self, path):
         self.path = path
@@ -245,7 +256,8 @@ class Clock:
         return found
 
     def sleeps_of(self, process):
-        return [left for pid, left in self.sleepers().items() if left > 0 and pid in children(process.pid)]
+        return [left for pid, left in self.sleepers().items() if left > 0 and pid in children(
+            process.pid)]
 
     def asleep(self, process):
         """Wait until the waiting verb sleeps, and return for how many seconds."""
@@ -253,13 +265,16 @@ class Clock:
 
     def passes(self, process):
         """Let time pass whenever the process sleeps, until it ends. Return the seconds."""
-        return self.passes_until(lambda: process.poll() is not None, lambda: self.sleeps_of(process))
+        return self.passes_until(lambda: process.poll() is not None,
+            lambda: self.sleeps_of(process))
 
     def passes_until(self, over, sleeps):
-        """Let time pass whenever somebody sleeps, by the seconds that `sleeps` lists, until `over`. Return the seconds.
+        """Let time pass whenever somebody sleeps, by the seconds that `sleeps` lists, until `over`.
+        Return the seconds.
 
-        A process may compute how long to sleep, then the clock is advanced, and only then the process falls asleep: from the new time on it sleeps in full.
-        So the clock is advanced again, until all is over."""
+        A process may compute how long to sleep, then the clock is advanced, and only then the
+        process falls asleep: from the new time on it sleeps in full. So the clock is advanced
+        again, until all is over."""
         began = self.seconds
 
         def ended():
@@ -274,12 +289,14 @@ class Clock:
 
 @pytest.fixture
 def clock(clock, stub):
-    """conftest's clock, by which `sleep` goes as well. So a waiting verb goes on only when it is woken, or when the test lets time pass."""
+    """conftest's clock, by which `sleep` goes as well. So a waiting verb goes on only when it is
+    woken, or when the test lets time pass."""
     return clock.runs_sleep(stub)
 
 
 def next_hundredth():
-    """Wait until the hundredth of a second of the uptime changes: our times have that resolution."""
+    """Wait until the hundredth of a second of the uptime changes: our times have that
+    resolution."""
     now = lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 10_000_000
     began = now()
     while now() == began:
@@ -292,7 +309,8 @@ def alive(pid):
 
 
 def pipe_into(pid):
-    """A descriptor for writing into the pipe that a shell reads on its standard input. While the shell reads a file, its standard input is that file."""
+    """A descriptor for writing into the pipe that a shell reads on its standard input. While the
+    shell reads a file, its standard input is that file."""
     def opened():
         with suppress(OSError):
             pipe = os.open(f"/proc/{pid}/fd/0", os.O_WRONLY | os.O_NONBLOCK)
@@ -304,7 +322,8 @@ def pipe_into(pid):
 
 
 def stop_and_fill(pid):
-    """Stop a shell that reads a pipe on its standard input, and fill the pipe with empty lines. From now on, whoever writes to it waits."""
+    """Stop a shell that reads a pipe on its standard input, and fill the pipe with empty lines.
+    From now on, whoever writes to it waits."""
     pipe = pipe_into(pid)
     os.kill(pid, signal.SIGSTOP)
     with suppress(BlockingIOError):
@@ -314,7 +333,8 @@ def stop_and_fill(pid):
 
 
 def carriers(spool):
-    """The processes that have that spool, or another mark, in their environment: all that belong to one launch, in whatever session they are."""
+    """The processes that have that spool, or another mark, in their environment: all that belong to
+    one launch, in whatever session they are."""
     return processes.carriers(str(spool).encode())
 
 
@@ -332,34 +352,45 @@ def end_launches(spool, *processes):
 
 def flats_of(spool, queue, place):
     """The flat files in a place of the queue."""
-    return sorted(path for path in (spool / queue / place).rglob("*") if path.name.count(".") == 5 and path.is_file())
+    return sorted(path for path in (spool / queue / place).rglob("*") if path.name.count(".") == 5
+        and path.is_file())
 
 
 def faulty(flatq, call, path, verb, *args, error="EIO", when="1", input=b"", env=None):
-    """Run a verb in whose processes this system call on this path fails. Return its exit status and output."""
+    """Run a verb in whose processes this system call on this path fails. Return its exit status and
+    output."""
     done = subprocess.run(
-        [need("strace"), "-f", "-qq", "-o", "/dev/null", "-P", f"{path}", "-P", f"{path}/", "-e", f"trace={call}", "-e", f"inject={call}:error={error}:when={when}",
-         "--", *flatq.command(verb, *args)], input=input, env=flatq.environment(env), cwd=flatq.home, timeout=100, capture_output=True)
+        [need("strace"), "-f", "-qq", "-o", "/dev/null", "-P", f"{path}", "-P", f"{path}/", "-e",
+        f"trace={call}", "-e", f"inject={call}:error={error}:when={when}",
+         "--", *flatq.command(verb, *args)], input=input, env=flatq.environment(env),
+         cwd=flatq.home, timeout=100, capture_output=True)
     # strace prints a line if a path is not the shortest way to its file
-    done.stderr = b"".join(line for line in done.stderr.splitlines(keepends=True) if b"strace: Requested path" not in line)
+    done.stderr = b"".join(line for line in done.stderr.splitlines(keepends=True)
+        if b"strace: Requested path" not in line)
     return done
 
 
 def standing(flatq, call, when, verb, *args, at=(), data=b"", follow=False, env=None, error=""):
-    """Start a verb, and stop it, or with `follow` each of its processes, after this call for the `when`th time (`at`: on one of these paths; `error`: it
-    then fails with this). Return strace, which runs the verb, a function that lists the processes that were stopped so far, and the first of them."""
+    """Start a verb, and stop it, or with `follow` each of its processes, after this call for the
+    `when`th time (`at`: on one of these paths; `error`: it then fails with this). Return strace,
+    which runs the verb, a function that lists the processes that were stopped so far, and the first
+    of them."""
     log = flatq.home / "standing"
     process = subprocess.Popen(
-        [need("strace"), *["-f"] * follow, "-qq", "-o", log, *(word for path in at for word in ("-P", str(path))), "-e", f"trace={call}",
-         "-e", f"inject={call}:{error and f'error={error}:'}signal=STOP:when={when}", "--", *flatq.command(verb, *args)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=flatq.environment(env), cwd=flatq.home, start_new_session=True)
+        [need("strace"), *["-f"] * follow, "-qq", "-o", log,
+        *(word for path in at for word in ("-P", str(path))), "-e", f"trace={call}",
+         "-e", f"inject={call}:{error and f'error={error}:'}signal=STOP:when={when}", "--",
+         *flatq.command(verb, *args)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env=flatq.environment(env), cwd=flatq.home, start_new_session=True)
     flatq.started.append(process)
     process.stdin.write(data)
     process.stdin.close()
     process.stdin = None
 
     def stopped():
-        lines = [line for line in log.read_text().splitlines() if "SIGSTOP {" in line] if log.exists() else []
+        lines = [line for line in log.read_text().splitlines()
+            if "SIGSTOP {" in line] if log.exists() else []
         return [int(line.split()[0]) if follow else children(process.pid)[0] for line in lines]
 
     wait_for(lambda: stopped() or process.poll() is not None, "the verb stands")
@@ -367,10 +398,12 @@ def standing(flatq, call, when, verb, *args, at=(), data=b"", follow=False, env=
 
 
 def on_terminal(leader, what=b""):
-    """The output on a terminal until `what` is in it, or until no process has the terminal open; for a minute at most."""
+    """The output on a terminal until `what` is in it, or until no process has the terminal open;
+    for a minute at most."""
     said, end = b"", time.monotonic() + 60
     with suppress(OSError):
-        while not (what and what in said) and select.select([leader], [], [], max(0, end - time.monotonic()))[0]:
+        while not (what and what in said) and select.select([leader], [], [],
+                max(0, end - time.monotonic()))[0]:
             said += os.read(leader, 10000)
     return said
 
@@ -386,7 +419,8 @@ def shown_on_terminal(flatq, verb, *words, env=None):
 
 
 def number_used(number):
-    """Whether the system keeps a process number: a process has it, or one of its group or session is there, if only as a zombie."""
+    """Whether the system keeps a process number: a process has it, or one of its group or session
+    is there, if only as a zombie."""
     for process in map(int, filter(str.isdecimal, os.listdir("/proc"))):
         with suppress(OSError):
             if number in (process, os.getpgid(process), os.getsid(process)):
@@ -396,8 +430,9 @@ def number_used(number):
 
 @pytest.fixture
 def stranger():
-    """stranger(NUMBER) starts a process, in a group of its own, that has this process number, once that is free; without NUMBER, any. Only root can
-    force a number; else the test is skipped. The process ends with the test."""
+    """stranger(NUMBER) starts a process, in a group of its own, that has this process number, once
+    that is free; without NUMBER, any. Only root can force a number; else the test is skipped. The
+    process ends with the test."""
     started = []
 
     def start(number=None):

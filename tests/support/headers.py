@@ -1,4 +1,5 @@
-"""Reads the verbs' headers; `headers.py README.md` writes the table of verbs in the README anew from them.
+"""Reads the verbs' headers; `headers.py README.md` writes the table of verbs in the README anew
+from them.
 
 The table lies between `<!-- verbs -->` and `<!-- /verbs -->`."""
 
@@ -13,7 +14,8 @@ LIB = Path(__file__).resolve().parents[2] / "lib"
 
 @dataclass
 class Header:
-    """`verb`, its `arguments` and what it does (`text`) from the first lines; options as (name, value, text); sections by name."""
+    """`verb`, its `arguments` and what it does (`text`) from the first lines; options as (name,
+    value, text); sections by name."""
 
     verb: str
     arguments: str
@@ -45,7 +47,8 @@ def header(path):
         elif option:
             found.options.append((option[1], option[2] or "", option[3]))
         elif found.options and line.startswith("#      "):
-            found.options[-1] = (*found.options[-1][:2], found.options[-1][2] + " " + line.lstrip("# "))
+            found.options[-1] = (*found.options[-1][:2],
+                found.options[-1][2] + " " + line.lstrip("# "))
     return found
 
 
@@ -66,7 +69,8 @@ def verbs_table():
 
 
 def options():
-    """{"-p PRIORITY": ["push", ...]}: the verbs that take an option, in the order in which the man page lists them."""
+    """{"-p PRIORITY": ["push", ...]}: the verbs that take an option, in the order in which the man
+    page lists them."""
     found = {}
     for verb in verbs():
         for name, value, _ in header(LIB / verb).options:
@@ -76,8 +80,10 @@ def options():
 
 def documented():
     """The variables that the man page has under ENVIRONMENT, where a user looks."""
-    page = subprocess.run(["awk", "-f", LIB.parent / "tests/bin/manpage.awk", LIB / "flatq"], stdout=subprocess.PIPE, text=True, check=True).stdout
-    return set(re.findall(r"^\.B ([A-Z_]+)$", page.partition(".SH ENVIRONMENT")[2].partition(".SH")[0], re.M))
+    page = subprocess.run(["awk", "-f", LIB.parent / "tests/bin/manpage.awk", LIB / "flatq"],
+        stdout=subprocess.PIPE, text=True, check=True).stdout
+    return set(re.findall(r"^\.B ([A-Z_]+)$", page.partition(".SH ENVIRONMENT")[2].partition(".SH")[
+        0], re.M))
 
 
 TABLES = {"verbs": verbs_table}
@@ -87,7 +93,8 @@ def filled(page):
     """The page with its tables as they should be."""
     for name, table in TABLES.items():
         page = re.sub(
-            rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", lambda found: found[1] + table() + "\n" + found[2], page, flags=re.S
+            rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)",
+            lambda found: found[1] + table() + "\n" + found[2], page, flags=re.S
         )
     return page
 

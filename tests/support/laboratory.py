@@ -1,4 +1,5 @@
-"""What the tests of the crash laboratory share: places to work in, in memory if there is such a file system."""
+"""What the tests of the crash laboratory share: places to work in, in memory if there is such a
+file system."""
 
 import os
 import shutil
@@ -21,8 +22,8 @@ def place():
 
 @pytest.fixture(scope="session")
 def work():
-    """A place for all tests of a run, in all its processes, if there is a gate; without one they fail under CI. What one test finds out about a wreck, the
-    others read there."""
+    """A place for all tests of a run, in all its processes, if there is a gate; without one they
+    fail under CI. What one test finds out about a wreck, the others read there."""
     there, reason = gate.available()
     if not there:
         (pytest.fail if os.environ.get("CI") else pytest.skip)(reason)
@@ -45,7 +46,8 @@ def pool(work):
 
 @pytest.fixture
 def trials(request):
-    """trials("power", outcomes) notes how many trials of that family were made. The last lines of the run add them up."""
+    """trials("power", outcomes) notes how many trials of that family were made. The last lines of
+    the run add them up."""
     def note(family, outcomes):
         request.node.user_properties.append(("trials", [family, len(outcomes)]))
     return note

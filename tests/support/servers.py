@@ -1,4 +1,5 @@
-"""Real servers for tests, each on a free port of 127.0.0.1 and ended by its pid; a certificate; and Python modules that may not be installed."""
+"""Real servers for tests, each on a free port of 127.0.0.1 and ended by its pid; a certificate; and
+Python modules that may not be installed."""
 
 import importlib
 import os
@@ -15,7 +16,8 @@ from conftest import free, need, wait_for
 
 
 def module(name):
-    """The Python module of that name. `make test` installs it: where it is missing, a run under CI fails and any other skips the test."""
+    """The Python module of that name. `make test` installs it: where it is missing, a run under CI
+    fails and any other skips the test."""
     try:
         return importlib.import_module(name)
     except ImportError:
@@ -33,10 +35,12 @@ def here_too(flatq, monkeypatch):
 
 
 def certified(place):
-    """A new certificate for localhost: ncat's options, by which it shows that, and the context of a client that trusts it."""
+    """A new certificate for localhost: ncat's options, by which it shows that, and the context of a
+    client that trusts it."""
     need("openssl")
     key, certificate = str(place / "key.pem"), str(place / "certificate.pem")
-    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost", "-days", "2",
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj",
+        "/CN=localhost", "-days", "2",
                     "-keyout", key, "-out", certificate], check=True, capture_output=True)
     context = ssl.create_default_context(cafile=certificate)
     context.check_hostname = False
@@ -64,7 +68,8 @@ class Server:
 
     def start(self):
         self.process = subprocess.Popen(
-            self.command(), env=self.environment(), cwd=self.place, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            self.command(), env=self.environment(), cwd=self.place, stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         wait_for(lambda: self.ready() or self.process.poll() is not None, "the server answers", 200)
         assert self.process.poll() is None, "the server has ended"
 
@@ -86,8 +91,9 @@ class Server:
 
 
 class Redis(Server):
-    """A Redis that writes to an append-only file before it answers. With everysec, the default, a kill loses what is not yet written, which no
-    client can prevent. redis-tools has the server as redis-check-rdb, which goes by the name that it is called with."""
+    """A Redis that writes to an append-only file before it answers. With everysec, the default, a
+    kill loses what is not yet written, which no client can prevent. redis-tools has the server as
+    redis-check-rdb, which goes by the name that it is called with."""
 
     def command(self):
         program = shutil.which("redis-server")
@@ -95,8 +101,10 @@ class Redis(Server):
             program = self.place / "redis-server"
             if not program.exists():
                 program.symlink_to(need("redis-check-rdb"))
-        options = {"port": self.port, "bind": "127.0.0.1", "save": "", "appendonly": "yes", "appendfsync": "always", "daemonize": "no"}
-        return [program, *(str(word) for name, value in options.items() for word in (f"--{name}", value))]
+        options = {"port": self.port, "bind": "127.0.0.1", "save": "", "appendonly": "yes",
+            "appendfsync": "always", "daemonize": "no"}
+        return [program, *(str(word) for name, value in options.items() for word in (f"--{name}",
+            value))]
 
     def ready(self):
         try:
@@ -111,7 +119,8 @@ class Beanstalkd(Server):
     """A beanstalkd with a binlog."""
 
     def command(self):
-        return [need("beanstalkd"), "-l", "127.0.0.1", "-p", str(self.port), "-b", str(self.place), "-f0"]
+        return [need("beanstalkd"), "-l", "127.0.0.1", "-p", str(self.port), "-b", str(self.place),
+            "-f0"]
 
 
 class Epmd(Server):
@@ -122,10 +131,12 @@ class Epmd(Server):
 
 
 class Rabbit(Server):
-    """A RabbitMQ with files, a cookie and a register of its own. `place` is below a directory that exists."""
+    """A RabbitMQ with files, a cookie and a register of its own. `place` is below a directory that
+    exists."""
 
     def __init__(self, place):
-        self.program = os.path.join(os.path.dirname(os.path.realpath(need("rabbitmq-server", "epmd"))), "rabbitmq-server")
+        self.program = os.path.join(os.path.dirname(os.path.realpath(need("rabbitmq-server",
+            "epmd"))), "rabbitmq-server")
         self.nodes, self.between = Epmd(place.with_name(place.name + "-nodes")), free()
         try:
             super().__init__(place)
@@ -134,19 +145,27 @@ class Rabbit(Server):
             raise
 
     def command(self):
-        """The program that Debian's wrapper runs as user rabbitmq. It execs the server, so no shell stands between us and it."""
-        (self.place / "rabbitmq.conf").write_text("max_message_size = 1000000\ndisk_free_limit.absolute = 1MB\n")
+        """The program that Debian's wrapper runs as user rabbitmq. It execs the server, so no shell
+        stands between us and it."""
+        (self.place / "rabbitmq.conf").write_text(
+            "max_message_size = 1000000\ndisk_free_limit.absolute = 1MB\n")
         return [self.program]
 
     def environment(self):
         one_core = "+S 1:1 +sbwt none +sbwtdcpu none +sbwtdio none -kernel inet_dist_use_interface {127,0,0,1}"
         return {
             "PATH": os.environ["PATH"], "HOME": str(self.place), "RUNNING_UNDER_SYSTEMD": "true",
-            "ERL_EPMD_ADDRESS": "127.0.0.1", "ERL_EPMD_PORT": str(self.nodes.port), "RABBITMQ_NODENAME": "flatq@localhost",
-            "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1", "RABBITMQ_NODE_PORT": str(self.port), "RABBITMQ_DIST_PORT": str(self.between),
-            "RABBITMQ_MNESIA_BASE": str(self.place / "mnesia"), "RABBITMQ_LOG_BASE": str(self.place / "log"), "RABBITMQ_PID_FILE": str(self.place / "pid"),
-            "RABBITMQ_CONF_ENV_FILE": str(self.place / "none"), "RABBITMQ_CONFIG_FILE": str(self.place / "rabbitmq.conf"),
-            "RABBITMQ_ENABLED_PLUGINS_FILE": str(self.place / "plugins"), "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": one_core,
+            "ERL_EPMD_ADDRESS": "127.0.0.1", "ERL_EPMD_PORT": str(self.nodes.port),
+            "RABBITMQ_NODENAME": "flatq@localhost",
+            "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1", "RABBITMQ_NODE_PORT": str(self.port),
+            "RABBITMQ_DIST_PORT": str(self.between),
+            "RABBITMQ_MNESIA_BASE": str(self.place / "mnesia"),
+            "RABBITMQ_LOG_BASE": str(self.place / "log"),
+            "RABBITMQ_PID_FILE": str(self.place / "pid"),
+            "RABBITMQ_CONF_ENV_FILE": str(self.place / "none"),
+            "RABBITMQ_CONFIG_FILE": str(self.place / "rabbitmq.conf"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(self.place / "plugins"),
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": one_core,
         }
 
     def ready(self):
@@ -160,7 +179,8 @@ class Rabbit(Server):
     def control(self, *words):
         """rabbitmqctl."""
         program = os.path.join(os.path.dirname(self.program), "rabbitmqctl")
-        subprocess.run([program, *words], env=self.environment(), cwd=self.place, stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=200)
+        subprocess.run([program, *words], env=self.environment(), cwd=self.place,
+            stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=200)
 
     def __exit__(self, *error):
         if self.process:

@@ -1,4 +1,5 @@
-"""A real sshd on a free port of 127.0.0.1, with host key, users' keys and configuration in a directory of its own."""
+"""A real sshd on a free port of 127.0.0.1, with host key, users' keys and configuration in a
+directory of its own."""
 
 import contextlib
 import fcntl
@@ -46,7 +47,8 @@ RUN = Path("/run/sshd")
 
 
 def keep_run():
-    """Create /run/sshd, as the service's own script does, and return a descriptor of it with a shared lock: others who run tests may use it too."""
+    """Create /run/sshd, as the service's own script does, and return a descriptor of it with a
+    shared lock: others who run tests may use it too."""
     while True:
         with contextlib.suppress(FileExistsError):
             RUN.mkdir(0o755)
@@ -71,7 +73,8 @@ def leave_run(number):
 
 
 class Sshd:
-    """`ssh(KEY)` is a value of $FLATQ_SSH that uses the key, and `url` leads here. A key made by key(NAME, COMMAND) may only run the command."""
+    """`ssh(KEY)` is a value of $FLATQ_SSH that uses the key, and `url` leads here. A key made by
+    key(NAME, COMMAND) may only run the command."""
 
     def __init__(self, place):
         # A user's PATH may not have it
@@ -94,7 +97,9 @@ class Sshd:
             self.kept = keep_run()
         with (self.place / "log").open("ab") as log:
             # A run of tests that is interrupted kills its processes before their fixtures end
-            self.process = subprocess.Popen(["setpriv", "--pdeathsig", "TERM", self.program, "-D", "-e", "-f", self.place / "config"], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self.process = subprocess.Popen(["setpriv", "--pdeathsig", "TERM", self.program, "-D",
+                "-e", "-f", self.place / "config"], stdin=subprocess.DEVNULL, stdout=log,
+                stderr=log)
         wait_for(lambda: listening(self.port) or self.process.poll() is not None, "sshd")
         assert self.process.poll() is None, self.said()
 
@@ -106,13 +111,15 @@ class Sshd:
         return self.said().count("Accepted publickey ")
 
     def make(self, name):
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", self.place / name], check=True, stdin=subprocess.DEVNULL)
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f",
+            self.place / name], check=True, stdin=subprocess.DEVNULL)
         (self.place / f"{name}.client").write_text(CLIENT.format(place=self.place, key=name))
 
     def key(self, name, *words):
         """A key that may only run these words."""
         self.make(name)
-        command = " ".join("'" + str(word).replace("'", "'\\''") + "'" for word in words).replace('"', '\\"')
+        command = " ".join("'" + str(word).replace("'", "'\\''") + "'"
+            for word in words).replace('"', '\\"')
         with (self.place / "authorized").open("a") as file:
             file.write(f'restrict,command="{command}" ' + (self.place / f"{name}.pub").read_text())
         return self.ssh(name)

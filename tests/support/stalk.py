@@ -1,6 +1,8 @@
-"""Conversations with a beanstalkd, flatq's or Debian's: scripts, the replies to them, and which parts of the replies differ from run to run.
+"""Conversations with a beanstalkd, flatq's or Debian's: scripts, the replies to them, and which
+parts of the replies differ from run to run.
 
-`python3 tests/support/stalk.py` runs the scripts in which time passes with Debian's, and writes its replies to stalk_said.json."""
+`python3 tests/support/stalk.py` runs the scripts in which time passes with Debian's, and writes its
+replies to stalk_said.json."""
 
 import json
 import os
@@ -18,12 +20,14 @@ from conftest import free, listening, need, wait_for
 from engine import carriers, command_of, end_launches, next_hundredth
 
 # values that are the server's own, or are measured
-MASKED = ("pid", "id", "uptime", "age", "time-left", "pause-time-left", "rusage-utime", "rusage-stime", "hostname", "os", "platform", "version",
+MASKED = ("pid", "id", "uptime", "age", "time-left", "pause-time-left", "rusage-utime",
+    "rusage-stime", "hostname", "os", "platform", "version",
           "file", "binlog-[a-z-]+", "name: [0-9]")
 
 
 class Client:
-    """One connection: it sends bytes and reads whole replies. Whenever nothing comes for a tenth of a second, it calls `silent`."""
+    """One connection: it sends bytes and reads whole replies. Whenever nothing comes for a tenth of
+    a second, it calls `silent`."""
 
     def __init__(self, connection, silent=None):
         self.socket, self.got, self.ended, self.silent = connection, b"", False, silent
@@ -81,7 +85,8 @@ class Client:
 
     def put(self, body, priority=0, delay=0, ttr=60, seconds=60.0):
         """The new job's id."""
-        said = self.ask(b"put %d %d %d %d\r\n%s\r\n" % (priority, delay, ttr, len(body), body), seconds)
+        said = self.ask(b"put %d %d %d %d\r\n%s\r\n" % (priority, delay, ttr, len(body), body),
+            seconds)
         assert said.startswith(b"INSERTED "), said
         return int(said.split()[1])
 
@@ -99,7 +104,8 @@ def over_tcp(flatq, door):
 
 
 def in_pieces(theirs):
-    """Whether TCP sends the second piece of an answer before the first is acknowledged. Otherwise it waits for 40 ms each time."""
+    """Whether TCP sends the second piece of an answer before the first is acknowledged. Otherwise
+    it waits for 40 ms each time."""
     return bool(theirs.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
 
 
@@ -128,7 +134,8 @@ class Ours:
         for path in self.flatq.spool.glob(".doors/*/counts"):
             for line in path.read_text().splitlines():
                 name, *words = line.split()
-                waits[name] = ["waits=0", *(word for word in words if word.startswith("waits="))][-1] if "waits=" in line else waits.get(name)
+                waits[name] = ["waits=0", *(word for word in words
+                    if word.startswith("waits="))][-1] if "waits=" in line else waits.get(name)
         return [waits.get(path.name) for path in self.tallies()].count("waits=1") >= count
 
 
@@ -142,7 +149,8 @@ class Launched(Ours):
         where = ("-l", f"unix:{unix}") if unix else ("-p", str(self.port))
         began = time.monotonic()
         with self.errors.open("wb") as errors:
-            self.process = flatq.start("./launch", door, *where, *args, env=env, stdin=subprocess.DEVNULL, stderr=errors)
+            self.process = flatq.start("./launch", door, *where, *args, env=env,
+                stdin=subprocess.DEVNULL, stderr=errors)
         up = (lambda: " door on " in self.said()) if unix else lambda: listening(self.port)
         wait_for(lambda: up() or self.process.poll() is not None, "the door")
         self.ready = time.monotonic() - began
@@ -160,7 +168,8 @@ class Launched(Ours):
 
     def handlers(self):
         return [pid for pid, words in carriers(self.flatq.spool).items()
-                if re.search(r"lib/(beanstalk|small-stalk|handler)( |$)", words) and command_of(parent(pid)) == "ncat"]
+                if re.search(r"lib/(beanstalk|small-stalk|handler)( |$)", words)
+                and command_of(parent(pid)) == "ncat"]
 
     def drain(self):
         self.process.send_signal(signal.SIGUSR1)
@@ -171,8 +180,9 @@ class Launched(Ours):
 
 
 class Direct(Ours):
-    """lib/beanstalk itself, on a socket of its own for each connection: without ncat, under any shell. With a Clock, time passes only in talk():
-    when the script says so, and when it waits for a process that sleeps."""
+    """lib/beanstalk itself, on a socket of its own for each connection: without ncat, under any
+    shell. With a Clock, time passes only in talk(): when the script says so, and when it waits for
+    a process that sleeps."""
 
     def __init__(self, flatq, door="beanstalk", env=None, clock=None):
         self.flatq, self.door, self.env, self.clock, self.processes = flatq, door, env, clock, []
@@ -182,7 +192,8 @@ class Direct(Ours):
     def connect(self):
         ours, theirs = socket.socketpair()
         with theirs, (self.flatq.home / "errors").open("ab") as errors:
-            process = self.flatq.start(self.door, stdin=theirs, stdout=theirs, stderr=errors, env=self.env)
+            process = self.flatq.start(self.door, stdin=theirs, stdout=theirs, stderr=errors,
+                env=self.env)
         self.processes.append(process)
         return Client(ours, self.clock and (lambda: self.silent(process)))
 
@@ -211,14 +222,16 @@ class Debians:
 
     def __init__(self, *args):
         self.port = free()
-        self.process = subprocess.Popen([need("beanstalkd"), "-l", "127.0.0.1", "-p", str(self.port), *args])
+        self.process = subprocess.Popen([need("beanstalkd"), "-l", "127.0.0.1", "-p",
+            str(self.port), *args])
         wait_for(lambda: listening(self.port) or self.process.poll() is not None, "beanstalkd")
         assert self.process.poll() is None, "beanstalkd has ended"
 
     def connect(self):
         return Client(socket.create_connection(("127.0.0.1", self.port), 60))
 
-    # It is one thread, so it finishes a command before it reads another. A question would change its statistics
+    # It is one thread, so it finishes a command before it reads another. A question would change
+    # its statistics
 
     def open(self):
         found = 0
@@ -232,12 +245,14 @@ class Debians:
         ends = f":{self.port:04X}", f":{client.socket.getsockname()[1]:04X}"
         with open("/proc/net/tcp") as table:
             rows = [row.split() for row in table]
-        return any(row[1].endswith(ends[0]) and row[2].endswith(ends[1]) and row[4].endswith(":00000000") for row in rows)
+        return any(row[1].endswith(ends[0]) and row[2].endswith(ends[1])
+            and row[4].endswith(":00000000") for row in rows)
 
     def drain(self):
         self.process.send_signal(signal.SIGUSR1)
         status = Path(f"/proc/{self.process.pid}/status")
-        pending = lambda: sum(int(mask, 16) for mask in re.findall(r"(?:Sig|Shd)Pnd:\s*(\w+)", status.read_text()))
+        pending = lambda: sum(int(mask, 16) for mask in re.findall(r"(?:Sig|Shd)Pnd:\s*(\w+)",
+            status.read_text()))
         wait_for(lambda: not pending(), "the signal is taken")
 
     def said(self):
@@ -249,26 +264,30 @@ class Debians:
 
 
 def masked(reply, ids):
-    """The reply, with #1 and so on for job ids in the order in which they were given, N for numbers that differ from run to run, and sorted lists
-    of tubes."""
+    """The reply, with #1 and so on for job ids in the order in which they were given, N for numbers
+    that differ from run to run, and sorted lists of tubes."""
     head, _, rest = reply.partition(b"\r\n")
-    number = lambda found: found[1] + b"#%d" % (ids.index(found[2]) + 1) if found[2] in ids else found[0]
+    number = lambda found: found[1] + b"#%d" % (ids.index(found[2])
+        + 1) if found[2] in ids else found[0]
     head = re.sub(rb"^((?:INSERTED|RESERVED|FOUND|BURIED) )(\d+)", number, head)
     if head.startswith(b"OK "):
         head, text = b"OK N", rest
         text = re.sub(rb"(?m)^(id: )(\d+)$", number, text)
         for key in MASKED:
-            text = re.sub(rb"(?m)^(%s): %s.*$" % (key.encode(), b"(?!#)" if key == "id" else b""), rb"\1: N", text)
+            text = re.sub(rb"(?m)^(%s): %s.*$" % (key.encode(), b"(?!#)" if key == "id" else b""),
+                rb"\1: N", text)
         lines = text.split(b"\n")
         rest = b"\n".join(sorted(lines)) if any(line.startswith(b"- ") for line in lines) else text
     return head + (b"\r\n" if b"\r\n" in reply else b"") + rest
 
 
 def talk(server, script, drain=None):
-    """The replies to a script: [(line, reply)]. A line is `NAME[*COUNT]: TEXT`; NAME is a connection, opened at its first word; COUNT (1)
-    says how many replies follow. In TEXT \\xNN and such are bytes, `|` is CRLF (as is the line's end, unless it is `\\c`), `#1` the id of
-    the first job inserted, and `{5*a}` five of them. Others: `sleep SECONDS`, `NAME end`, `NAME half`, `NAME silent`, `NAME slow: TEXT`, byte by
-    byte, `NAME settle`, until its process waits, `NAME gets`, a reply to what was sent before, and `drain`."""
+    """The replies to a script: [(line, reply)]. A line is `NAME[*COUNT]: TEXT`; NAME is a
+    connection, opened at its first word; COUNT (1) says how many replies follow. In TEXT \\xNN and
+    such are bytes, `|` is CRLF (as is the line's end, unless it is `\\c`), `#1` the id of the first
+    job inserted, and `{5*a}` five of them. Others: `sleep SECONDS`, `NAME end`, `NAME half`, `NAME
+    silent`, `NAME slow: TEXT`, byte by byte, `NAME settle`, until its process waits, `NAME gets`, a
+    reply to what was sent before, and `drain`."""
     clients, ids, replies, waiting = {}, [], [], set()
 
     def client(name):
@@ -289,8 +308,10 @@ def talk(server, script, drain=None):
         cut = text.endswith("\\c")
         text = text[:-2] if cut else text + "|"
         text = re.sub(r"\{(\d+)\*(.)\}", lambda found: found[2] * int(found[1]), text)
-        text = re.sub(r"#(\d+)", lambda found: ids[int(found[1]) - 1].decode() if int(found[1]) <= len(ids) else found[0], text)
-        return text.replace("|", "\r\n").encode("latin-1").decode("unicode_escape").encode("latin-1")
+        text = re.sub(r"#(\d+)", lambda found: ids[int(found[1]) - 1].decode() if int(found[
+            1]) <= len(ids) else found[0], text)
+        return text.replace("|", "\r\n").encode("latin-1").decode("unicode_escape").encode(
+            "latin-1")
 
     try:
         for line in filter(None, map(str.lstrip, script.splitlines())):
@@ -302,7 +323,8 @@ def talk(server, script, drain=None):
                     one.send(piece)
                 heard(line, sent[1], int(sent[3] or 1))
                 if re.search(r": (put \S+|release \S+ \S+) [1-9]", line):
-                    next_hundredth()  # beanstalkd orders delayed jobs by nanoseconds, flatq by hundredths (lib/beanstalk): give each its own
+                    next_hundredth(
+                        )  # beanstalkd orders delayed jobs by nanoseconds, flatq by hundredths (lib/beanstalk): give each its own
             elif words[0] == "sleep":
                 server.sleep(float(words[1]))  # something must happen by itself meanwhile
             elif words[0] == "drain":
@@ -331,7 +353,8 @@ def talk(server, script, drain=None):
 
 
 def compare(servers, script):
-    """talk() with all of them at once: the replies of the first one, and the lines where another's differ."""
+    """talk() with all of them at once: the replies of the first one, and the lines where another's
+    differ."""
     def run(server):
         try:
             return talk(server, script)
@@ -344,11 +367,13 @@ def compare(servers, script):
 
 
 def differences(first, other):
-    return [f"{line}\n    {one!r}\n    {two!r}" for (line, one), (same, two) in zip(first, other, strict=True) if (line, one) != (same, two)]
+    return [f"{line}\n    {one!r}\n    {two!r}" for (line, one),
+        (same, two) in zip(first, other, strict=True) if (line, one) != (same, two)]
 
 
-# What Debian's says where time passes, if it is right. One server of three (12 of 50, and 31 of 50 with a higher priority for the processor)
-# of 1.12 misses the end of a job's time until something else happens, and says DEADLINE_SOON
+# What Debian's says where time passes, if it is right. One server of three (12 of 50, and 31 of 50
+# with a higher priority for the processor) of 1.12 misses the end of a job's time until something
+# else happens, and says DEADLINE_SOON
 SAID = Path(__file__).with_name("stalk_said.json")
 
 
@@ -371,5 +396,7 @@ def debians_say(script, count):
 
 if __name__ == "__main__":
     from stalk_talks import LONG, TALKS
-    rows = {name: [json.dumps([line, said.most_common()[0][0].decode("latin-1")]) for line, said in debians_say(TALKS[name], 31)] for name in LONG}
-    SAID.write_text("{\n" + ",\n".join(f'"{name}": [\n' + ",\n".join(one) + "]" for name, one in rows.items()) + "}\n")
+    rows = {name: [json.dumps([line, said.most_common()[0][0].decode("latin-1")]) for line,
+        said in debians_say(TALKS[name], 31)] for name in LONG}
+    SAID.write_text("{\n" + ",\n".join(f'"{name}": [\n' + ",\n".join(one) + "]" for name,
+        one in rows.items()) + "}\n")

@@ -1,5 +1,5 @@
-"""Valid conversations with a door of beanstalkd's, mutated: whatever arrives, it answers or closes, writes nothing outside the spool and
-loses nothing that it has acknowledged."""
+"""Valid conversations with a door of beanstalkd's, mutated: whatever arrives, it answers or closes,
+writes nothing outside the spool and loses nothing that it has acknowledged."""
 
 import random
 import re
@@ -8,10 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 from stalk_talks import TALKS
 
-WORDS = [word.encode() for word in ("put 0 0 60 3\r\nabc\r\n", "use x\r\n", "reserve-with-timeout 0\r\n", "watch ../../x\r\n", "kick 1\r\n",
-                                    "use /etc\r\n", "use a/b\r\n", "delete 1\r\n", "\r\n", "\0", "\n", "\r", " ", "-1", "99999999999999999999",
-                                    "$(touch flatq.stalk)", "`id`", "*", "peek-ready\r\n", "stats\r\n", "quit\r\n", "pause-tube default 0\r\n")]
-KNOWN = re.compile(rb"INSERTED|RESERVED|DELETED|RELEASED|BURIED|TOUCHED|WATCHING|USING|NOT_IGNORED|NOT_FOUND|FOUND|KICKED|OK|PAUSED|TIMED_OUT|"
+WORDS = [word.encode() for word in ("put 0 0 60 3\r\nabc\r\n", "use x\r\n",
+    "reserve-with-timeout 0\r\n", "watch ../../x\r\n", "kick 1\r\n",
+                                    "use /etc\r\n", "use a/b\r\n", "delete 1\r\n", "\r\n", "\0",
+                                    "\n", "\r", " ", "-1", "99999999999999999999",
+                                    "$(touch flatq.stalk)", "`id`", "*", "peek-ready\r\n",
+                                    "stats\r\n", "quit\r\n", "pause-tube default 0\r\n")]
+KNOWN = re.compile(
+    rb"INSERTED|RESERVED|DELETED|RELEASED|BURIED|TOUCHED|WATCHING|USING|NOT_IGNORED|NOT_FOUND|FOUND|KICKED|OK|PAUSED|TIMED_OUT|"
                    rb"DEADLINE_SOON|BAD_FORMAT|UNKNOWN_COMMAND|EXPECTED_CRLF|JOB_TOO_BIG|DRAINING")
 
 
@@ -19,9 +23,12 @@ def seeds():
     """What the connections of each conversation send, as one string of bytes."""
     for script in TALKS.values():
         lines = re.findall(r"^\w+(?: slow)?(?:\*\d+)?: (.*)$", script, re.M)
-        lines = [re.sub(r"\{(\d+)\*(.)\}", lambda found: found[2] * min(int(found[1]), 300), line) for line in lines]
-        lines = [line.replace("#", "").removesuffix("\\c") for line in lines if "9*x" not in line and not re.fullmatch("reserve|.*reserve-with-timeout [1-9].*", line)]
-        yield "|".join([*lines, ""]).replace("|", "\r\n").encode("latin-1").decode("unicode_escape").encode("latin-1")
+        lines = [re.sub(r"\{(\d+)\*(.)\}", lambda found: found[2] * min(int(found[1]), 300), line)
+            for line in lines]
+        lines = [line.replace("#", "").removesuffix("\\c") for line in lines if "9*x" not in line
+            and not re.fullmatch("reserve|.*reserve-with-timeout [1-9].*", line)]
+        yield "|".join([*lines, ""]).replace("|", "\r\n").encode("latin-1").decode(
+            "unicode_escape").encode("latin-1")
 
 
 def mutated(chance, data):
@@ -90,7 +97,8 @@ def run(door, seconds, seed):
         list(clients.map(client_of, (random.Random(seed * 10 + number) for number in range(4))))
     assert not failed, failed
     for number, one in enumerate(kept):
-        assert witness.ask(b"peek %d" % one) == b"FOUND %d 50\r\n%s\r\n" % (one, b"%d" % number * 50)
+        assert witness.ask(b"peek %d" % one) == b"FOUND %d 50\r\n%s\r\n" % (one,
+            b"%d" % number * 50)
         assert witness.ask(b"delete %d" % one) == b"DELETED\r\n"
     assert beside(door.flatq.spool) == outside, "something was written outside the spool"
     return f"{conversations} conversations, {refused} refused, seed {seed}"

@@ -11,9 +11,10 @@ def tried(command, *arguments):
     return asked(*(command + argument for argument in arguments))
 
 
-# The names that a tube may have, but for `.` and `..` (DIFFERENT): each kind of character alone, in front, in the middle and at the end; and words that
-# files of flatq have
-NAMES = ("/", "//", "a/", "/a", "a/b", ".a", "a.", "...", "+", "+-", ";", "$", "_", "(", ")", "()", "0", "Z", "$(x)", "a;b", "a-", "a" * 200, "end", "whole",
+# The names that a tube may have, but for `.` and `..` (DIFFERENT): each kind of character alone, in
+# front, in the middle and at the end; and words that files of flatq have
+NAMES = ("/", "//", "a/", "/a", "a/b", ".a", "a.", "...", "+", "+-", ";", "$", "_", "(", ")", "()",
+    "0", "Z", "$(x)", "a;b", "a-", "a" * 200, "end", "whole",
          "tube", "open", "lock", "sums", "wait", "-", "-a", "default")
 
 TALKS = {
@@ -66,7 +67,8 @@ a: put -1 0 0 0
 a: put +1 0 0 0
 a: put 4294967295 0 0 0|
 """,
-        tried("put", " 4294967296 0 0 0", " 0 4294967296 0 0", " 0 0 4294967296 0", " 0 0 0 4294967296"),
+        tried("put", " 4294967296 0 0 0", " 0 4294967296 0 0", " 0 0 4294967296 0",
+        " 0 0 0 4294967296"),
         r"""
 a: put 00000000000000000000001 0 0 0|
 a: put    1    0    0    1|x
@@ -78,9 +80,11 @@ a*2: put 1\t0 0 0|
 a: put1 0 0 0
 a: PUT 0 0 0 0
 """,
-        tried("delete", "", " ", " x", " 0", " -1", " 1x", " 1 ", "  1", " 18446744073709551615", " 18446744073709551616",
+        tried("delete", "", " ", " x", " 0", " -1", " 1x", " 1 ", "  1", " 18446744073709551615",
+        " 18446744073709551616",
               " 99999999999999999999999999"),
-        tried("release", "", " #1", " 1", " 1 0", " 1 0 0 ", " 1 0 0 0", " 1 4294967296 0", " 1 0 4294967296", " 18446744073709551616 0 0"),
+        tried("release", "", " #1", " 1", " 1 0", " 1 0 0 ", " 1 0 0 0", " 1 4294967296 0",
+        " 1 0 4294967296", " 18446744073709551616 0 0"),
         tried("bury", " 1", " 1 ", " 1 x", " 1 4294967296", " 1 4", " 1 4 x", " x 4"),
         tried("touch", "", " x", " 99", " 99 1"),
         tried("kick", "", " ", " x", " -1", " +1", " 5x", " 5 x", " 99999999999999999999999"),
@@ -96,10 +100,13 @@ a: stats
 """,
     ]),
     "words": "".join([
-        asked("", "x", "reserved", "reserve ", "reserve-", "reserve-w", "peek-ready ", "peek-readyx", "peek-delayed 1", "peek-buriedd",
-              "stats ", "statsx", "stats-", "list-tubes ", "list-tubesx", "list-tubes-watched ", "list-tube-used ", "list-tube-usedx",
+        asked("", "x", "reserved", "reserve ", "reserve-", "reserve-w", "peek-ready ",
+        "peek-readyx", "peek-delayed 1", "peek-buriedd",
+              "stats ", "statsx", "stats-", "list-tubes ", "list-tubesx", "list-tubes-watched ",
+              "list-tube-used ", "list-tube-usedx",
               "list-tube", "list"),
-        tried("use", "", " ", "  x", " x ", " x y", " -x", " x-", " +/;.$_()", " {200*n}", " {201*n}", " a,b", ' a"b', " %41"),
+        tried("use", "", " ", "  x", " x ", " x y", " -x", " x-", " +/;.$_()", " {200*n}",
+        " {201*n}", " a,b", ' a"b', " %41"),
         tried("watch", "", " ", " -", " x y", " {200*w}", " {201*w}", " x", " x", " x/y"),
         r"""
 a: list-tubes-watched
@@ -109,7 +116,8 @@ a: list-tubes-watched
 a: list-tubes-watched
 a: list-tubes
 """,
-        tried("pause-tube", "", " ", " default", " default ", " default x", " default 0", " default 0 ", " default 0 0", " default 4294967296",
+        tried("pause-tube", "", " ", " default", " default ", " default x", " default 0",
+        " default 0 ", " default 0 0", " default 4294967296",
               " nothere 1", "  default  0"),
         r"""
 a: pause-tubedefault 0
@@ -581,13 +589,17 @@ LONG = ("times", "looks", "pauses", "margins", "lapsed", "paused")
 
 # (the conversation, what 1.12 says, what ours says, why)
 DIFFERENT = [
-    ("a: reserve-with-timeout x", b"TIMED_OUT\r\n", b"BAD_FORMAT\r\n", "1.12 reads any text as a number; later ones refuse what is none, as ours does"),
-    ("a: reserve-with-timeout 4294967296", None, b"BAD_FORMAT\r\n", "likewise: from 2,147,483,648 on"),
-    ("a: use .", b"USING .\r\n", b"BAD_FORMAT\r\n", "a name that reads as a path upward is no queue's"),
+    ("a: reserve-with-timeout x", b"TIMED_OUT\r\n", b"BAD_FORMAT\r\n",
+    "1.12 reads any text as a number; later ones refuse what is none, as ours does"),
+    ("a: reserve-with-timeout 4294967296", None, b"BAD_FORMAT\r\n",
+    "likewise: from 2,147,483,648 on"),
+    ("a: use .", b"USING .\r\n", b"BAD_FORMAT\r\n",
+    "a name that reads as a path upward is no queue's"),
     ("a: use ..", b"USING ..\r\n", b"BAD_FORMAT\r\n", "likewise"),
     ("a: watch a/../b", b"WATCHING 2\r\n", b"BAD_FORMAT\r\n", "likewise"),
     ("a: use {219*a}", None, b"BAD_FORMAT\r\n",
      "beanstalkd loses a CRLF that lies across its 224 bytes and takes the next line for the rest; ours refuses the line at once"),
-    ("a: {224*y}\\r{100*z}", None, b"BAD_FORMAT\r\n", "likewise of a CRLF behind a CR that stands alone"),
+    ("a: {224*y}\\r{100*z}", None, b"BAD_FORMAT\r\n",
+    "likewise of a CRLF behind a CR that stands alone"),
     ("a: use\\x00 x", b"BAD_FORMAT\r\n", b"USING x\r\n", "sh's read drops a NUL"),
 ]

@@ -13,7 +13,8 @@ pq = module("pyarrow.parquet")
 
 from flatq import spark as flatq_spark
 
-QUICK = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1", "spark.sql.shuffle.partitions": "2"}
+QUICK = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.sql.shuffle.partitions": "2"}
 
 
 @pytest.fixture(autouse=True)
@@ -36,11 +37,13 @@ def unready(error):
 
 @contextlib.contextmanager
 def session(home):
-    """What Java keeps of this environment is for the tests on Spark alone; the process goes on with others."""
+    """What Java keeps of this environment is for the tests on Spark alone; the process goes on with
+    others."""
     before, interrupted = dict(os.environ), signal.getsignal(signal.SIGINT)
     os.environ["FLATQ_SYNC"] = "off"
     try:
-        made = flatq_spark.session(master="local[2]", conf={**QUICK, "spark.sql.warehouse.dir": str(home)})
+        made = flatq_spark.session(master="local[2]",
+            conf={**QUICK, "spark.sql.warehouse.dir": str(home)})
     except flatq_spark.Unready as error:
         unready(error)
     finally:
@@ -61,4 +64,5 @@ def fill(flatq, first, last, queue="default"):
 
 def table(directory):
     """What any reader finds in a directory: all of its Parquet files."""
-    return pq.ParquetDataset([str(path) for path in sorted(directory.glob("part-*.parquet"))]).read()
+    return pq.ParquetDataset([str(path) for path in sorted(directory.glob("part-*.parquet"))]).read(
+        )

@@ -11,13 +11,15 @@ tr true uname wc""".split()
 def applets(place, program, listing):
     """Create `place` with a link for each name that `program LISTING ...` prints."""
     place.mkdir()
-    for name in subprocess.run([program, *listing], stdout=subprocess.PIPE, text=True, check=True).stdout.split():
+    for name in subprocess.run([program, *listing], stdout=subprocess.PIPE, text=True,
+            check=True).stdout.split():
         (place / os.path.basename(name)).symlink_to(program)
     return place
 
 
 def without(place, *hidden, path=None):
-    """A PATH of one directory: links to all programs in `path` whose names do not begin like these."""
+    """A PATH of one directory: links to all programs in `path` whose names do not begin like
+    these."""
     place.mkdir()
     programs = {}
     for directory in (path or os.environ["PATH"]).split(":"):
@@ -30,7 +32,8 @@ def without(place, *hidden, path=None):
 
 
 def alpine(place):
-    """busybox after `apk add coreutils sed`. Debian's busybox has no flock, so util-linux's takes the place of Alpine's."""
+    """busybox after `apk add coreutils sed`. Debian's busybox has no flock, so util-linux's takes
+    the place of Alpine's."""
     applets(place, shutil.which("busybox"), ["--list"])
     for name in (*COREUTILS, "sed", "flock"):
         (place / name).unlink(missing_ok=True)

@@ -14,11 +14,16 @@ from engine import push, reserve
 
 # What stands in front of the cursor, and what the last word can become
 LINES = {
-    "flatq pu": ["push"], "flatq sh": ["shovel"], "flatq nothing": [], "flatq nothing ": [], "flatq --v": ["--version"],
-    "flatq help wa": ["wal"], "flatq -H host:1 po": ["pop"], "flatq -H ": [], "flatq -H host:1 pop j": [],
-    "flatq pop ": ["a$b;(c)", "jobs", "jolt"], "flatq pop -w 5 jo": ["jobs", "jolt"], "flatq pop -w ": [], "flatq stat jobs jol": ["jolt"],
-    "flatq pop -": ["-0", "-l", "-n", "-w"], "flatq work --m": ["--max"], "flatq work -q job": ["jobs"], "flatq work -q jobs -- tru": [],
-    "flatq peek -s re": ["ready", "reserved"], "flatq delete jol": ["jolt:"], "flatq delete jolt:": ["jolt:4"], "flatq peek jolt:": ["jolt:2", "jolt:4"],
+    "flatq pu": ["push"], "flatq sh": ["shovel"], "flatq nothing": [], "flatq nothing ": [],
+    "flatq --v": ["--version"],
+    "flatq help wa": ["wal"], "flatq -H host:1 po": ["pop"], "flatq -H ": [],
+    "flatq -H host:1 pop j": [],
+    "flatq pop ": ["a$b;(c)", "jobs", "jolt"], "flatq pop -w 5 jo": ["jobs", "jolt"],
+    "flatq pop -w ": [], "flatq stat jobs jol": ["jolt"],
+    "flatq pop -": ["-0", "-l", "-n", "-w"], "flatq work --m": ["--max"],
+    "flatq work -q job": ["jobs"], "flatq work -q jobs -- tru": [],
+    "flatq peek -s re": ["ready", "reserved"], "flatq delete jol": ["jolt:"],
+    "flatq delete jolt:": ["jolt:4"], "flatq peek jolt:": ["jolt:2", "jolt:4"],
     "flatq mqueue c": ["create"], "flatq mqueue in ": [], "flatq shovel --once jol": ["jolt"],
 }
 
@@ -34,10 +39,13 @@ ASK = {
 
 @pytest.fixture
 def installed(tmp_path, flatq):
-    """The place of `make install`, whose flatq comes first in PATH, and a spool with three queues."""
+    """The place of `make install`, whose flatq comes first in PATH, and a spool with three
+    queues."""
     place = tmp_path / "in stalled"
-    subprocess.run([need("make"), "-s", "-C", ROOT, "install", f"PREFIX={place}"], check=True, capture_output=True)
-    flatq.env.update(PATH=f"{place}/bin:{os.environ['PATH']}", XDG_DATA_DIRS=f"{place}/share:/usr/share")
+    subprocess.run([need("make"), "-s", "-C", ROOT, "install", f"PREFIX={place}"], check=True,
+        capture_output=True)
+    flatq.env.update(PATH=f"{place}/bin:{os.environ['PATH']}",
+        XDG_DATA_DIRS=f"{place}/share:/usr/share")
     for queue in ("jobs", "jolt", "a$b;(c)"):
         push(flatq, b"x", queue)
     reserve(flatq, "jolt")
@@ -47,18 +55,27 @@ def installed(tmp_path, flatq):
 
 @pytest.mark.parametrize("shell_name", ASK)
 def test_each_shell_completes(installed, flatq, shell_name):
-    words = [need(shell_name), "-c", ASK[shell_name], *([] if shell_name == "fish" else [installed]), *LINES]
-    done = subprocess.run(words, env=flatq.environment(None), cwd=flatq.home, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100)
-    said = {line: sorted(row.partition("\t")[0] for row in rest.splitlines() if row) for line, rest in re.findall(r"(?ms)^\? (.*?)$(.*?)(?=^\? |\Z)", done.stdout)}
+    words = [need(shell_name), "-c", ASK[shell_name],
+        *([] if shell_name == "fish" else [installed]), *LINES]
+    done = subprocess.run(words, env=flatq.environment(None), cwd=flatq.home,
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100)
+    said = {line: sorted(row.partition("\t")[0] for row in rest.splitlines() if row) for line,
+        rest in re.findall(r"(?ms)^\? (.*?)$(.*?)(?=^\? |\Z)", done.stdout)}
     assert said == LINES, done.stderr
 
 
-@pytest.mark.parametrize("words, file", [(["bash", "--norc", "-i"], ". {}/share/bash-completion/completions/flatq"), (
-    ["zsh", "-f", "-i"], "fpath=({}/share/zsh/site-functions $fpath); autoload -Uz compinit; compinit -u -D")], ids=["bash", "zsh"])
+@pytest.mark.parametrize("words, file", [(["bash", "--norc", "-i"],
+    ". {}/share/bash-completion/completions/flatq"), (
+    ["zsh", "-f", "-i"],
+    "fpath=({}/share/zsh/site-functions $fpath); autoload -Uz compinit; compinit -u -D")],
+    ids=["bash", "zsh"])
 def test_tab(installed, flatq, words, file):
-    """In a terminal, TAB writes the rest of the word. bash takes the colon for the end of a word."""
+    """In a terminal, TAB writes the rest of the word. bash takes the colon for the end of a
+    word."""
     far, near = pty.openpty()
-    process = subprocess.Popen([need(words[0]), *words[1:]], env={**flatq.environment(None), "PS1": "> ", "TERM": "dumb"}, cwd=flatq.home, stdin=near, stdout=near, stderr=near,
+    process = subprocess.Popen([need(words[0]), *words[1:]],
+        env={**flatq.environment(None), "PS1": "> ", "TERM": "dumb"}, cwd=flatq.home, stdin=near,
+        stdout=near, stderr=near,
                                start_new_session=True)
     flatq.started.append(process)
     os.close(near)
@@ -87,6 +104,7 @@ def test_tab(installed, flatq, words, file):
 
 def test_completion_creates_nothing(flatq, tmp_path, installed):
     for words in (["pop", ""], ["delete", "q:"], ["work", "-q", ""]):
-        done = subprocess.run([installed / "bin/flatq", "--complete", *words], env=flatq.environment({"FLATQ_DIR": str(tmp_path / "none")}), capture_output=True)
+        done = subprocess.run([installed / "bin/flatq", "--complete", *words],
+            env=flatq.environment({"FLATQ_DIR": str(tmp_path / "none")}), capture_output=True)
         assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     assert not (tmp_path / "none").exists()

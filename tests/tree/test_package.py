@@ -1,7 +1,8 @@
 """What `make install` gives to systemd, and `make deb` to Debian.
 
-No systemd runs where the tests run. In its place, systemd-analyze reads the units; systemd-socket-activate accepts connections as flatq@.socket does,
-and these tests start each unit's command as its file says."""
+No systemd runs where the tests run. In its place, systemd-analyze reads the units;
+systemd-socket-activate accepts connections as flatq@.socket does, and these tests start each unit's
+command as its file says."""
 
 import os
 import re
@@ -33,7 +34,8 @@ def prefix(tmp_path_factory):
 
 
 class Unit:
-    """An installed unit: its settings, several values of one name in a list, and its command as systemd would start it."""
+    """An installed unit: its settings, several values of one name in a list, and its command as
+    systemd would start it."""
 
     def __init__(self, prefix, name):
         self.path = prefix / "lib/systemd/system" / name
@@ -51,30 +53,37 @@ class Unit:
     def command(self, instance, **variables):
         """ExecStart: `$NAME` becomes the words of that variable, `$$` a dollar."""
         words = shlex.split(self.settings["ExecStart"][0].removeprefix("-").replace("%i", instance))
-        split = [shlex.split(variables.get(word[1:], "")) if re.fullmatch(r"\$\w+", word) else [word.replace("$$", "$")] for word in words]
+        split = [shlex.split(variables.get(word[1:], "")) if re.fullmatch(r"\$\w+", word)
+            else [word.replace("$$", "$")] for word in words]
         return [word for some in split for word in some]
 
 
 def test_systemd_reads_the_units(prefix):
-    """systemd-analyze finds nothing to say of the units, and of their confinement less than 3 on its scale from 0 to 10."""
+    """systemd-analyze finds nothing to say of the units, and of their confinement less than 3 on
+    its scale from 0 to 10."""
     place = prefix / "lib/systemd/system"
-    assert sorted(path.name for path in place.iterdir()) == ["flatq-work@.service", "flatq@.service", "flatq@.socket"]
+    assert sorted(path.name for path in place.iterdir()) == ["flatq-work@.service",
+        "flatq@.service", "flatq@.socket"]
     env = {**os.environ, "SYSTEMD_LOG_LEVEL": "warning"}
     analyze = [need("systemd-analyze"), "--no-pager"]
-    done = subprocess.run([*analyze, "--man=no", "verify", *(place / name for name in INSTANCES)], env=env, capture_output=True, text=True, timeout=300)
+    done = subprocess.run([*analyze, "--man=no", "verify", *(place / name for name in INSTANCES)],
+        env=env, capture_output=True, text=True, timeout=300)
     ours = [line for line in done.stderr.splitlines() if "flatq" in line]
     assert (done.returncode, ours) == (0, []), done.stderr
     for name in ("flatq@.service", "flatq-work@.service"):
-        done = subprocess.run([*analyze, "security", "--offline=true", place / name], env=env, capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0 and float(re.search(r"Overall exposure level .*: ([\d.]+)", done.stdout)[1]) < 3, done.stdout + done.stderr
+        done = subprocess.run([*analyze, "security", "--offline=true", place / name], env=env,
+            capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0 and float(re.search(r"Overall exposure level .*: ([\d.]+)",
+            done.stdout)[1]) < 3, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("name", ["flatq@.service", "flatq-work@.service"])
 def test_a_unit_hides_nothing_that_flatq_needs(prefix, name):
-    """With these settings flatq would not see whether a client got its answer (/proc/net/tcp), which owners live, or what time it is. All units have
-    one user and one spool."""
+    """With these settings flatq would not see whether a client got its answer (/proc/net/tcp),
+    which owners live, or what time it is. All units have one user and one spool."""
     unit = Unit(prefix, name)
-    assert not {"PrivateNetwork", "ProtectProc", "ProcSubset", "PrivatePIDs", "RootDirectory"} & set(unit.settings)
+    assert not {"PrivateNetwork", "ProtectProc", "ProcSubset", "PrivatePIDs",
+        "RootDirectory"} & set(unit.settings)
     for key in ("User", "DynamicUser", "StateDirectory"):
         assert unit.settings[key] == Unit(prefix, "flatq@.service").settings[key]
     assert unit.environment("jobs")["FLATQ_DIR"] == "/var/lib/" + unit.settings["StateDirectory"][0]
@@ -82,11 +91,14 @@ def test_a_unit_hides_nothing_that_flatq_needs(prefix, name):
 
 def allowed(unit):
     """The names of the system calls that the unit's SystemCallFilter= allows."""
-    printed = subprocess.run([need("systemd-analyze"), "--no-pager", "syscall-filter"], stdout=subprocess.PIPE, text=True, check=True, timeout=300).stdout
-    sets = {name: re.findall(r"^ +([@\w-]+)$", rest, re.M) for name, rest in re.findall(r"(?ms)^(@[\w-]+)$(.*?)(?=^@|\Z)", printed)}
+    printed = subprocess.run([need("systemd-analyze"), "--no-pager", "syscall-filter"],
+        stdout=subprocess.PIPE, text=True, check=True, timeout=300).stdout
+    sets = {name: re.findall(r"^ +([@\w-]+)$", rest, re.M) for name,
+        rest in re.findall(r"(?ms)^(@[\w-]+)$(.*?)(?=^@|\Z)", printed)}
 
     def members(name):
-        return {call for one in sets[name] for call in (members(one) if one in sets else [one])} if name in sets else {name}
+        return {call for one in sets[name] for call in (members(one) if one in sets
+            else [one])} if name in sets else {name}
 
     calls = set()
     for value in unit.settings["SystemCallFilter"]:
@@ -96,9 +108,11 @@ def allowed(unit):
 
 
 def traced(path):
-    """What strace wrote to this file: the names of the system calls, and the families of the sockets that were opened."""
+    """What strace wrote to this file: the names of the system calls, and the families of the
+    sockets that were opened."""
     text = path.read_text(errors="replace")
-    return set(re.findall(r"^\d+ +(\w+)\(", text, re.M)), set(re.findall(r"^\d+ +socket\((\w+)", text, re.M))
+    return set(re.findall(r"^\d+ +(\w+)\(", text, re.M)), set(re.findall(r"^\d+ +socket\((\w+)",
+        text, re.M))
 
 
 DOORS = {
@@ -111,7 +125,8 @@ DOORS = {
 
 def ask(port, request):
     """All that a door answers to this request, after which the client sends nothing more."""
-    with socket.create_connection(("127.0.0.1", port), timeout=100) as client, client.makefile("rb") as answer:
+    with socket.create_connection(("127.0.0.1", port),
+            timeout=100) as client, client.makefile("rb") as answer:
         client.sendall(request)
         client.shutdown(socket.SHUT_WR)
         return answer.read()
@@ -119,18 +134,22 @@ def ask(port, request):
 
 @pytest.mark.parametrize("port", share("units", DOORS, 1))
 def test_the_door_of_each_port(prefix, flatq, free_port, tmp_path, port):
-    """A client stores a message through a door that the unit's command starts; the line door hands it out. They make no call that the unit forbids.
-    systemd-socket-activate accepts as a socket with Accept=yes does, but on a free port and without %i, so the test fills that in."""
+    """A client stores a message through a door that the unit's command starts; the line door hands
+    it out. They make no call that the unit forbids. systemd-socket-activate accepts as a socket
+    with Accept=yes does, but on a free port and without %i, so the test fills that in."""
     need("systemd-socket-activate", "strace")
     unit, listener = Unit(prefix, "flatq@.service"), Unit(prefix, "flatq@.socket")
-    assert (listener.settings["Accept"], unit.settings["StandardInput"], listener.settings["ListenStream"]) == (["yes"], ["socket"], ["127.0.0.1:%i"])
+    assert (listener.settings["Accept"], unit.settings["StandardInput"],
+        listener.settings["ListenStream"]) == (["yes"], ["socket"], ["127.0.0.1:%i"])
     env = {**unit.environment(""), **flatq.env}
 
     def served(at, trace):
         words = ["strace", "-f", "-qq", "-o", trace, *unit.command(CONNECTION.format(at))]
         variables = [word for key, value in env.items() for word in ("-E", f"{key}={value}")]
-        server = subprocess.Popen(["systemd-socket-activate", "--accept", "--inetd", "-l", f"127.0.0.1:{free_port}", *variables, *words], env=env,
-                                  stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        server = subprocess.Popen(["systemd-socket-activate", "--accept", "--inetd", "-l",
+            f"127.0.0.1:{free_port}", *variables, *words], env=env,
+                                  stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                  stderr=subprocess.DEVNULL, start_new_session=True)
         flatq.started.append(server)
         wait_for(lambda: listening(free_port), "the socket")
         return server
@@ -150,27 +169,32 @@ def test_the_door_of_each_port(prefix, flatq, free_port, tmp_path, port):
 
 
 def test_the_worker(prefix, flatq, tmp_path):
-    """The worker's unit with a $WORK. On TERM, which KillMode=mixed sends to the worker alone, it finishes its job and exits with 0, so
-    Restart=on-failure leaves it stopped. The codes of what the next start would meet again prevent a restart."""
+    """The worker's unit with a $WORK. On TERM, which KillMode=mixed sends to the worker alone, it
+    finishes its job and exits with 0, so Restart=on-failure leaves it stopped. The codes of what
+    the next start would meet again prevent a restart."""
     need("strace")
     unit = Unit(prefix, "flatq-work@.service")
     assert (unit.settings["KillMode"], unit.settings["Restart"]) == (["mixed"], ["on-failure"])
 
     def start(work, *before):
         env = {**flatq.env, **unit.environment("jobs", **flatq.env), "WORK": work}
-        process = subprocess.Popen([*before, *unit.command("jobs", WORK=work)], env=env, cwd="/", stdin=subprocess.DEVNULL,
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+        process = subprocess.Popen([*before, *unit.command("jobs", WORK=work)], env=env, cwd="/",
+            stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   start_new_session=True)
         flatq.started.append(process)
         return process
 
     prevented = set(unit.settings["RestartPreventExitStatus"][0].split())
-    for work, code in (("", 64), ("-q ../x -- true", 65), ("-- no-such-command", 69), ("-- /etc/passwd", 77)):
+    for work, code in (("", 64), ("-q ../x -- true", 65), ("-- no-such-command", 69),
+            ("-- /etc/passwd", 77)):
         process = start(work)
         assert process.wait(100) == code and str(code) in prevented
     for text in (b"one", b"two"):
         push(flatq, text, "jobs")
     script = tmp_path / "resize one"
-    script.write_text(f"#!/bin/sh\ncat >>{tmp_path}/done; touch {tmp_path}/begun; until [ -e {tmp_path}/go ]; do sleep 0.1; done; echo \" $FLATQ_QUEUE\" >>{tmp_path}/done\n")
+    script.write_text(
+        f"#!/bin/sh\ncat >>{tmp_path}/done; touch {tmp_path}/begun; until [ -e {tmp_path}/go ]; do sleep 0.1; done; echo \" $FLATQ_QUEUE\" >>{tmp_path}/done\n")
     script.chmod(0o755)
     process = start(f"-x 300 -- '{script}'", "strace", "-f", "-qq", "-o", str(tmp_path / "trace"))
     wait_for(lambda: (tmp_path / "begun").exists(), "the job")
@@ -197,8 +221,9 @@ def package(tmp_path_factory):
 
 
 def test_the_package_installs_and_works(package, flatq, tmp_path):
-    """dpkg installs the package below a scratch root, the command there pushes and pops, and dpkg removes all of it. /usr/bin/flatq names a path below
-    the true root, so the test runs what lies there below the scratch root."""
+    """dpkg installs the package below a scratch root, the command there pushes and pops, and dpkg
+    removes all of it. /usr/bin/flatq names a path below the true root, so the test runs what lies
+    there below the scratch root."""
     version = flatq("flatq", "--version", check=0).out.decode().split()[1]
     assert package.name == f"flatq_{version}_all.deb"
     root = tmp_path / "root"
@@ -209,29 +234,36 @@ def test_the_package_installs_and_works(package, flatq, tmp_path):
 
     def dpkg(*words):
         # the scratch root has no coreutils, on which the package depends
-        done = subprocess.run([need("dpkg"), f"--root={root}", f"--log={tmp_path}/log", "--force-not-root", "--force-bad-path", "--force-depends", *words],
+        done = subprocess.run([need("dpkg"), f"--root={root}", f"--log={tmp_path}/log",
+            "--force-not-root", "--force-bad-path", "--force-depends", *words],
                               capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     dpkg("--install", package)
     listed = dpkg("--listfiles", "flatq").split()
-    for name in ("bin/flatq", "libexec/flatq/push", "lib/systemd/system/flatq@.socket", "share/man/man1/flatq.1.gz", "share/doc/flatq/copyright",
-                 "share/doc/flatq/changelog.gz", "share/bash-completion/completions/flatq", "share/zsh/vendor-completions/_flatq"):
+    for name in ("bin/flatq", "libexec/flatq/push", "lib/systemd/system/flatq@.socket",
+            "share/man/man1/flatq.1.gz", "share/doc/flatq/copyright",
+                 "share/doc/flatq/changelog.gz", "share/bash-completion/completions/flatq",
+                 "share/zsh/vendor-completions/_flatq"):
         assert f"/usr/{name}" in listed and (root / "usr" / name).is_file()
     assert not dpkg("--verify", "flatq")
     command = (root / "usr/bin/flatq").read_text()
-    assert command == "#!/bin/sh\nexec '/usr/libexec/flatq/flatq' \"$@\"\n" and os.access(root / "usr/bin/flatq", os.X_OK)
-    assert "\nExecStart=\"/usr/bin/flatq\" work" in (root / "usr/lib/systemd/system/flatq-work@.service").read_text()
+    assert command == "#!/bin/sh\nexec '/usr/libexec/flatq/flatq' \"$@\"\n" and os.access(
+        root / "usr/bin/flatq", os.X_OK)
+    assert "\nExecStart=\"/usr/bin/flatq\" work" in (
+        root / "usr/lib/systemd/system/flatq-work@.service").read_text()
 
     def run(*words, input=b""):
-        return subprocess.run([root / "usr/libexec/flatq/flatq", *words], env=flatq.env, input=input, capture_output=True, timeout=100)
+        return subprocess.run([root / "usr/libexec/flatq/flatq", *words], env=flatq.env,
+            input=input, capture_output=True, timeout=100)
 
     assert run("push", "jobs", input=b"text\0").stdout == b"1\n"
     assert run("pop", "jobs").stdout == b"text\0"
     assert run("pop", "jobs").returncode == 66
     dpkg("--purge", "flatq")
-    assert not [path for path in root.rglob("*") if path.is_file() and root / "var/lib/dpkg" not in path.parents]
+    assert not [path for path in root.rglob("*") if path.is_file()
+        and root / "var/lib/dpkg" not in path.parents]
 
 
 def test_the_package_is_the_same_elsewhere(package, tmp_path):
@@ -245,5 +277,7 @@ def test_the_package_is_the_same_elsewhere(package, tmp_path):
 def test_lintian_finds_nothing(package, tmp_path):
     """Neither an error (E) nor a warning (W)."""
     env = {**os.environ, "TMPDIR": str(tmp_path)}
-    done = subprocess.run([need("lintian"), "--allow-root", package], env=env, capture_output=True, text=True, timeout=800)
-    assert done.returncode == 0 and not re.search("^[EW]: ", done.stdout, re.M), done.stdout + done.stderr
+    done = subprocess.run([need("lintian"), "--allow-root", package], env=env, capture_output=True,
+        text=True, timeout=800)
+    assert done.returncode == 0 and not re.search("^[EW]: ", done.stdout,
+        re.M), done.stdout + done.stderr

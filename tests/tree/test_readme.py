@@ -1,4 +1,5 @@
-"""What the pages promise a reader: console blocks print what they show, links lead somewhere, and the README is short."""
+"""What the pages promise a reader: console blocks print what they show, links lead somewhere, and
+the README is short."""
 
 import os
 import re
@@ -13,7 +14,8 @@ from engine import alive
 from servers import Redis, module
 
 COMING = "lib/doors/COMING-FROM.md"
-PAGES = [path for path in sorted(ROOT.rglob("*.md")) if not any(part.startswith(".") for part in path.relative_to(ROOT).parts)]
+PAGES = [path for path in sorted(ROOT.rglob("*.md"))
+    if not any(part.startswith(".") for part in path.relative_to(ROOT).parts)]
 
 
 def blocks(page):
@@ -22,13 +24,15 @@ def blocks(page):
 
 def test_every_console_block_is_run():
     """tests/tree/test_lessons.py runs the blocks of the lessons."""
-    having = [str(path.relative_to(ROOT)) for path in PAGES if path.parent.name != "lessons" and blocks(path)]
+    having = [str(path.relative_to(ROOT)) for path in PAGES if path.parent.name != "lessons"
+        and blocks(path)]
     assert having == ["README.md", COMING, "lib/doors/README.md", "lib/worker/README.md"]
 
 
 def run(tmp_path, flatq_dir, items, **more):
-    """Run these commands in one shell, and return all they print. Of each (command, shown): if it is shown, print its line and, behind its output, an
-    exit code that is not 0, as a console block has it; else only the line of a command that fails, with its code."""
+    """Run these commands in one shell, and return all they print. Of each (command, shown): if it
+    is shown, print its line and, behind its output, an exit code that is not 0, as a console block
+    has it; else only the line of a command that fails, with its code."""
     command_in(tmp_path / "bin")
     # a door alone, without a port, as inetd runs it
     (tmp_path / "lib").symlink_to(LIB)
@@ -40,8 +44,10 @@ def run(tmp_path, flatq_dir, items, **more):
         else:
             script += f'{{ {command}\n}} </dev/null >>cells 2>&1\ncode=$?; [ $code -eq 0 ] || {{ {line}; echo "[$code]"; cat cells; }}\n'
     done = subprocess.run(
-        ["sh"], input=script.encode(), cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=100,
-        env={"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "HOME": str(tmp_path), "FLATQ_DIR": str(flatq_dir), "FLATQ_SYNC": "off", **more},
+        ["sh"], input=script.encode(), cwd=tmp_path, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, timeout=100,
+        env={"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "HOME": str(tmp_path),
+        "FLATQ_DIR": str(flatq_dir), "FLATQ_SYNC": "off", **more},
     )
     return done.stdout.decode()
 
@@ -57,16 +63,19 @@ def commands(text):
     return [line[2:] for line in text.splitlines() if line.startswith("$ ")]
 
 
-@pytest.mark.parametrize("page, least", [("README.md", 10), ("lib/doors/README.md", 5), ("lib/worker/README.md", 15)])
+@pytest.mark.parametrize("page, least", [("README.md", 10), ("lib/doors/README.md", 5),
+    ("lib/worker/README.md", 15)])
 def test_session(tmp_path, spool, page, least):
-    """One shell runs the blocks of a page as they are, in order, and prints every line of output that they show."""
+    """One shell runs the blocks of a page as they are, in order, and prints every line of output
+    that they show."""
     text = "".join(blocks(page))
     assert len(commands(text)) >= least
     assert run(tmp_path, spool, [(command, True) for command in commands(text)]) == text
 
 
 def coming():
-    """What COMING-FROM.md tells its reader to type: {section: [(code, whether it is in a console block)]}, in the order of the page."""
+    """What COMING-FROM.md tells its reader to type: {section: [(code, whether it is in a console
+    block)]}, in the order of the page."""
     found, section, inside = {}, "", False
     for line in (ROOT / COMING).read_text().splitlines():
         if line.startswith("```"):
@@ -85,8 +94,9 @@ DOORS = {"line": "1234", "http": "5000", "small-stalk": "6969", "beanstalk": "11
 
 @pytest.mark.parametrize("section", coming())
 def test_coming_from_another_queue(flatq, launched, tmp_path, section):
-    """Each command that this section has for us succeeds: one shell runs them in order, with the section's doors, and a Redis if it needs one, on free
-    ports. Its console blocks print what they show."""
+    """Each command that this section has for us succeeds: one shell runs them in order, with the
+    section's doors, and a Redis if it needs one, on free ports. Its console blocks print what they
+    show."""
     need("ncat", "curl")
     (tmp_path / "text").write_text("a text")
     for name in ("default", "mail"):
@@ -101,9 +111,11 @@ def test_coming_from_another_queue(flatq, launched, tmp_path, section):
     for words in [code.split()[1:] for code, _ in coming()[section] if code.startswith("./launch")]:
         door = next((word for word in words if word in DOORS), "line")
         port = launched(*(word for word in words if word != door), door=door).port
-        items = [(re.sub(f"(localhost[ :]){DOORS[door]}", rf"\g<1>{port}", code), is_shown) for code, is_shown in items]
+        items = [(re.sub(f"(localhost[ :]){DOORS[door]}", rf"\g<1>{port}", code), is_shown)
+            for code, is_shown in items]
         shown = shown.replace(f"localhost:{DOORS[door]}", f"localhost:{port}")
-    env = {"PATH": f"{tmp_path}/bin:{tmp_path}/stubs:{os.environ['PATH']}", "FLATQ_PYTHON": sys.executable}
+    env = {"PATH": f"{tmp_path}/bin:{tmp_path}/stubs:{os.environ['PATH']}",
+        "FLATQ_PYTHON": sys.executable}
     try:
         if section == "pressure":
             module("redis")
@@ -131,7 +143,8 @@ def test_coming_from_ruby(flatq):
     assert codes
     command_in(flatq.home / "bin")
     for code in codes:
-        done = subprocess.run([program, "-e", f"print({code}); exit $?.exitstatus"], env=flatq.environment({"PATH": f"{flatq.home}/bin:{os.environ['PATH']}"}),
+        done = subprocess.run([program, "-e", f"print({code}); exit $?.exitstatus"],
+            env=flatq.environment({"PATH": f"{flatq.home}/bin:{os.environ['PATH']}"}),
                               stdin=subprocess.DEVNULL, capture_output=True, timeout=100)
         assert (done.returncode, done.stderr) == (0, b"") and done.stdout.strip().isdigit(), done
         assert flatq("pop", "jobs", check=0).out == b"a job"
@@ -144,7 +157,8 @@ def quote(text):
 def headings(page):
     """The anchors of a page's headings, as GitHub names them."""
     text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
-    return {re.sub(r"[^\w\- ]", "", line.lower()).replace(" ", "-") for line in re.findall(r"^#+ (.+)$", text, re.M)}
+    return {re.sub(r"[^\w\- ]", "", line.lower()).replace(" ", "-")
+        for line in re.findall(r"^#+ (.+)$", text, re.M)}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
@@ -164,7 +178,8 @@ def test_the_readme_is_for_a_first_visit():
     assert len(lines) <= 200 and max(map(len, lines)) <= 100
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page.parent.name != "lessons"], ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("page", [page for page in PAGES if page.parent.name != "lessons"],
+    ids=lambda path: str(path.relative_to(ROOT)))
 def test_lines_of_prose_fit_into_a_diff(page):
     """At most 100 columns; in other pages than those of lib/ and the README, but for tables and
     code."""
@@ -178,10 +193,13 @@ def test_lines_of_prose_fit_into_a_diff(page):
 def test_pages_of_lib_name_what_is_there(page):
     """Each function, variable and file that a page names exists."""
     text = re.sub(r"^```.*?^```$", "", (LIB / page).read_text(), flags=re.M | re.S)
-    code = "".join(path.read_text() for path in LIB.rglob("*") if path.is_file() and path.suffix != ".md")
+    code = "".join(path.read_text() for path in LIB.rglob("*") if path.is_file()
+        and path.suffix != ".md")
     named = re.findall(r"`([^`\n]+)`", text)
     functions = [name for name in named if re.fullmatch(r"[a-z]+(_[a-z]+)+", name)]
-    files = [name for name in named if re.fullmatch(r"(engine|bulk|worker|doors|lib|tests|python)/[a-z0-9_./]+", name)]
+    files = [name for name in named if re.fullmatch(
+        r"(engine|bulk|worker|doors|lib|tests|python)/[a-z0-9_./]+", name)]
     assert functions or page != "README.md"
     assert [name for name in functions if not re.search(rf"\b{name}(\(\) |=)", code)] == []
-    assert [name for name in files if not any((place / f"{name}{end}").exists() for place in (LIB, ROOT) for end in ("", ".sh"))] == []
+    assert [name for name in files if not any((place / f"{name}{end}").exists()
+        for place in (LIB, ROOT) for end in ("", ".sh"))] == []

@@ -1,5 +1,5 @@
-"""What users expect of a queue for jobs on one machine, as localjob had it over POSIX message queues. `flatq work` runs commands, and flatq.Worker
-runs Python functions."""
+"""What users expect of a queue for jobs on one machine, as localjob had it over POSIX message
+queues. `flatq work` runs commands, and flatq.Worker runs Python functions."""
 
 import os
 import re
@@ -37,8 +37,10 @@ def idle(flatq, spool, queue="default"):
 
 
 def started(flatq, *words, **more):
-    """`work --daemon`. It must return, although the test reads standard output and error, which its worker could keep open."""
-    done = subprocess.run(flatq.command("work", "--daemon", *map(str, words)), env=flatq.environment(None), cwd=flatq.home, stdin=subprocess.DEVNULL,
+    """`work --daemon`. It must return, although the test reads standard output and error, which its
+    worker could keep open."""
+    done = subprocess.run(flatq.command("work", "--daemon", *map(str, words)),
+        env=flatq.environment(None), cwd=flatq.home, stdin=subprocess.DEVNULL,
                           capture_output=True, timeout=100, **more)
     return Result(done.returncode, done.stdout, done.stderr)
 
@@ -50,12 +52,15 @@ def gone(pid, file):
 
 @pytest.mark.shells
 def test_detached_with_a_pid_file(flatq, spool, tmp_path, says):
-    """--daemon returns when the worker is ready. The worker is in a session of its own, and holds no file of its starter. QUIT and TERM reach it by
-    its pid file, which goes with it. A second start is refused while it lives."""
+    """--daemon returns when the worker is ready. The worker is in a session of its own, and holds
+    no file of its starter. QUIT and TERM reach it by its pid file, which goes with it. A second
+    start is refused while it lives."""
     file, done, hold = tmp_path / "a pid", tmp_path / "done", tmp_path / "hold"
-    words = ["--pid-file", file, "-d", "0", "--", "sh", "-c", f'while [ -e "{hold}" ]; do sleep 0.02; done; echo said; {NOTE}', done]
+    words = ["--pid-file", file, "-d", "0", "--", "sh", "-c",
+        f'while [ -e "{hold}" ]; do sleep 0.02; done; echo said; {NOTE}', done]
     # if setsid does not fork, the shell starts it in the background, and the worker ignores QUIT
-    numbers = (signal.SIGQUIT, signal.SIGTERM) if says("setsid --fork true && echo it does") else (signal.SIGTERM,)
+    numbers = (signal.SIGQUIT, signal.SIGTERM) if says("setsid --fork true && echo it does") else (
+        signal.SIGTERM,)
     for number in numbers:
         assert started(flatq, *words) == Result(0, b"", b"")
         pid = int(file.read_text())
@@ -84,8 +89,8 @@ def test_detached_with_a_pid_file(flatq, spool, tmp_path, says):
 
 @pytest.mark.shells
 def test_a_pid_file_that_is_stale(flatq, tmp_path):
-    """The pid file names a killed worker, another process, or nothing sensible. Each new worker replaces it, also in the foreground, and removes
-    its own at its end."""
+    """The pid file names a killed worker, another process, or nothing sensible. Each new worker
+    replaces it, also in the foreground, and removes its own at its end."""
     file = tmp_path / "pid"
     assert started(flatq, "--pid-file", file, "-j", "2", "--", "true") == Result(0, b"", b"")
     pid = int(file.read_text())
@@ -96,7 +101,8 @@ def test_a_pid_file_that_is_stale(flatq, tmp_path):
         if text is not None:
             file.write_text(text)
         push(flatq, b"job")
-        done = flatq("work", "-j", "2", f"--pid-file={file}", "--until-empty", "--", "cat", str(file), check=0)
+        done = flatq("work", "-j", "2", f"--pid-file={file}", "--until-empty", "--", "cat",
+            str(file), check=0)
         assert re.fullmatch(rb"[0-9]+\n", done.out) and not file.exists()
     process = flatq.start("work", "--pid-file", str(file), "--", "true")
     wait_for(file.exists)
@@ -108,7 +114,8 @@ def test_a_pid_file_that_is_stale(flatq, tmp_path):
 
 
 def test_a_pid_file_that_names_the_worker_of_another(shell, flatq, tmp_path):
-    """Both files have the same base name. A worker is refused only if the other one was started with this file, however its path was written."""
+    """Both files have the same base name. A worker is refused only if the other one was started
+    with this file, however its path was written."""
     for name in "ab":
         (tmp_path / name).mkdir()
     process = flatq.start("work", "--pid-file", "b/pid", "--", "true", cwd=tmp_path)
@@ -119,23 +126,28 @@ def test_a_pid_file_that_names_the_worker_of_another(shell, flatq, tmp_path):
 
 
 def test_a_pid_file_that_cannot_be(flatq, tmp_path, stub):
-    """The pid file's path is a directory, or the file cannot be put there. No part of the try stays. A file's name may begin like an option."""
+    """The pid file's path is a directory, or the file cannot be put there. No part of the try
+    stays. A file's name may begin like an option."""
     place = tmp_path / "place"
     place.mkdir()
     for start in (flatq, lambda verb, *words: started(flatq, *words)):
-        refused(start("work", "--pid-file", str(place), "-w", "0", "--", "true"), 74, "work", text=b"a directory")
+        refused(start("work", "--pid-file", str(place), "-w", "0", "--", "true"), 74, "work",
+            text=b"a directory")
         assert list(place.iterdir()) == []
     push(flatq, b"x")
-    assert flatq("work", "--pid-file=-x", "--until-empty", "--", "cat", "./-x", cwd=place, check=0).out.strip().isdigit()
+    assert flatq("work", "--pid-file=-x", "--until-empty", "--", "cat", "./-x", cwd=place,
+        check=0).out.strip().isdigit()
     stub("mv", "exit 1")
-    refused(flatq("work", "--pid-file", place / "pid", "-w", "0", "--", "true"), 74, "work", text=b"cannot write")
+    refused(flatq("work", "--pid-file", place / "pid", "-w", "0", "--", "true"), 74, "work",
+        text=b"cannot write")
     assert list(place.iterdir()) == []
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_what_stands_beside_a_worker_is_there_at_the_start(flatq, tmp_path, jobs, stub):
     stub("mkfifo", "exit 1")
-    refused(started(flatq, "-j", jobs, "--pid-file", tmp_path / "pid", "-w", "0", "--", "true"), 74, "work")
+    refused(started(flatq, "-j", jobs, "--pid-file", tmp_path / "pid", "-w", "0", "--", "true"), 74,
+        "work")
     assert not (tmp_path / "pid").exists()
 
 
@@ -154,22 +166,27 @@ def test_two_starts_at_once(flatq, tmp_path):
 def test_what_a_detached_worker_refuses_and_says(flatq, tmp_path):
     """A worker reports errors at its start to its caller, and later ones to a file."""
     refused(started(flatq, "--", "no-such-command"), 69, "work", text=b"no command")
-    refused(started(flatq, "--pid-file", tmp_path / "none/pid", "--", "true"), 74, "work", text=b"cannot write")
+    refused(started(flatq, "--pid-file", tmp_path / "none/pid", "--", "true"), 74, "work",
+        text=b"cannot write")
     refused(started(flatq, "-q", "../x", "--", "true"), 65, "work")
     push(flatq, b"x", "a")
     push(flatq, b"y", "b")
     with open(tmp_path / "log", "wb") as log:
-        done = subprocess.run(flatq.command("work", "--daemon", "-q", "b", "-q", "a", "-n", "2", "-d", "7,9", "-x", "50", "-t", "20", "-w", "5", "-m", "3", "--", "sh",
+        done = subprocess.run(flatq.command("work", "--daemon", "-q", "b", "-q", "a", "-n", "2",
+            "-d", "7,9", "-x", "50", "-t", "20", "-w", "5", "-m", "3", "--", "sh",
                                             "-c", 'printf "%s %s <%s>\n" "$(cat)" "$(umask)" "$1"; false', "sh", "two  words"),
-                              env=flatq.environment(None), stdin=subprocess.DEVNULL, stdout=log, stderr=log, timeout=100, umask=0o027)
+                              env=flatq.environment(None), stdin=subprocess.DEVNULL, stdout=log,
+                              stderr=log, timeout=100, umask=0o027)
     assert done.returncode == 0
     wait_for(lambda: (tmp_path / "log").read_bytes().count(b"\n") == 4)
     said = (tmp_path / "log").read_text().splitlines()
-    assert said[0] == "y 0027 <two  words>" and said[2] == "x 0027 <two  words>" and said[1].endswith("try 1: exit-1, again in 7 s")
+    assert said[0] == "y 0027 <two  words>" and said[2] == "x 0027 <two  words>" and said[
+        1].endswith("try 1: exit-1, again in 7 s")
 
 
 def test_detached_by_a_setsid_that_does_not_fork(flatq, tmp_path, stub):
-    """busybox's setsid does not fork, and a shell's background process ignores INT and QUIT. TERM stops it."""
+    """busybox's setsid does not fork, and a shell's background process ignores INT and QUIT. TERM
+    stops it."""
     file = tmp_path / "pid"
     stub("setsid", '[ "$1" != --fork ] || exit 1\nexec "$REAL" "$@"')
     words = ["--pid-file", file, "--", "sh", "-c", NOTE, tmp_path / "done"]
@@ -183,36 +200,46 @@ def test_detached_by_a_setsid_that_does_not_fork(flatq, tmp_path, stub):
 
 
 def test_as_a_service(tmp_path):
-    """The unit of lib/systemd with what lib/worker/README.md adds to it works as systemd reads it."""
+    """The unit of lib/systemd with what lib/worker/README.md adds to it works as systemd reads
+    it."""
     program = need("systemd-analyze")
     text = (LIB / "systemd/flatq-work@.service").read_text()
     added = re.search(r"```ini\n(.*?)```", (LIB / "worker/README.md").read_text(), re.S)[1]
     assert "KillMode=mixed" in text and added == "".join(re.findall(r"^#   (.*\n)", text, re.M))
     path = tmp_path / "flatq-work@jobs.service"
     path.write_text(text.replace("/usr/local/bin/flatq", str(ROOT / "lib/flatq")) + added)
-    done = subprocess.run([program, "--man=no", "verify", path], capture_output=True, text=True, timeout=100, env={**os.environ, "SYSTEMD_LOG_LEVEL": "warning"})
-    assert (done.returncode, [line for line in done.stderr.splitlines() if path.name in line]) == (0, []), done
+    done = subprocess.run([program, "--man=no", "verify", path], capture_output=True, text=True,
+        timeout=100, env={**os.environ, "SYSTEMD_LOG_LEVEL": "warning"})
+    assert (done.returncode, [line for line in done.stderr.splitlines()
+        if path.name in line]) == (0, []), done
     path.write_text(path.read_text().replace("KillMode=mixed", "KillMode=nonsense"))
-    done = subprocess.run([program, "--man=no", "verify", path], capture_output=True, text=True, timeout=100)
+    done = subprocess.run([program, "--man=no", "verify", path], capture_output=True, text=True,
+        timeout=100)
     assert "nonsense" in done.stderr, "it looks"
 
 
 def test_the_errors_of_a_posix_queue(flatq):
-    """A message that is too long (EMSGSIZE) is refused with 65. (A full queue gives 75 and an empty one 66, for EAGAIN and, after -w, for
-    ETIMEDOUT.)"""
+    """A message that is too long (EMSGSIZE) is refused with 65. (A full queue gives 75 and an empty
+    one 66, for EAGAIN and, after -w, for ETIMEDOUT.)"""
     limit = {"FLATQ_MOST_BYTES": "10"}
     for words in ((), ("-n", "11")):
-        refused(flatq("push", *words, input=b"x" * 11, env=limit), 65, "push", text=b"over the limit of 10")
+        refused(flatq("push", *words, input=b"x" * 11, env=limit), 65, "push",
+            text=b"over the limit of 10")
     for end in (b"\n", b"\0"):
         option = "-l" if end == b"\n" else "-0"
-        for text in (b"x" * 11, b"1" + end + b"x" * 11 + end + b"2", (b"y" * 10 + end) * 1200 + b"x" * 11 + end):
-            refused(flatq("push", option, "many", input=text, env=limit), 65, "push", text=b"over the limit of 10")
+        for text in (b"x" * 11, b"1" + end + b"x" * 11 + end + b"2",
+                (b"y" * 10 + end) * 1200 + b"x" * 11 + end):
+            refused(flatq("push", option, "many", input=text, env=limit), 65, "push",
+                text=b"over the limit of 10")
         refused(flatq("pop", "many"), 66, "pop")
-        assert flatq("push", option, "many", input=b"x" * 10 + end + b"y" * 10, env=limit, check=0).out
-        assert flatq("pop", "-l", "-n", "9", "many", check=0).out == b"x" * 10 + b"\n" + b"y" * 10 + b"\n"
+        assert flatq("push", option, "many", input=b"x" * 10 + end + b"y" * 10, env=limit,
+            check=0).out
+        assert flatq("pop", "-l", "-n", "9", "many",
+            check=0).out == b"x" * 10 + b"\n" + b"y" * 10 + b"\n"
     assert flatq("push", input=b"x" * 10, env=limit, check=0).out
     for wrong in ("x", "-1", "1e3", "99999999999", "a[$(touch x)]"):
-        refused(flatq("push", input=b"x", env={"FLATQ_MOST_BYTES": wrong}), 64, "push", text=b"FLATQ_MOST_BYTES")
+        refused(flatq("push", input=b"x", env={"FLATQ_MOST_BYTES": wrong}), 64, "push",
+            text=b"FLATQ_MOST_BYTES")
     flatq("push", "large", input=b"x" * 11, env={"FLATQ_MOST_BYTES": "0"}, check=0)
 
 
@@ -278,7 +305,8 @@ def noted(shop):
 def test_a_function_or_its_path(flatq, shop):
     import flatq_shop
 
-    for job in (flatq_shop.note, "flatq_shop:note", "flatq_shop.note", f"{shop}/flatq_shop.py:note", flatq_shop.Shop.sell, flatq_shop.later):
+    for job in (flatq_shop.note, "flatq_shop:note", "flatq_shop.note", f"{shop}/flatq_shop.py:note",
+            flatq_shop.Shop.sell, flatq_shop.later):
         push(flatq, b"job", "a")
         Worker(job, ["b", "a"], until_empty=True).run()
     assert noted(shop) == ["job:a:1"] * 6
@@ -304,7 +332,8 @@ def test_what_is_no_job(flatq, shop):
             load(path)
 
 
-@pytest.mark.parametrize("fault", ["1 / 0", "def job(:", "raise SystemExit(3)", "raise KeyboardInterrupt", "import flatq_no_such"])
+@pytest.mark.parametrize("fault", ["1 / 0", "def job(:", "raise SystemExit(3)",
+    "raise KeyboardInterrupt", "import flatq_no_such"])
 def test_a_module_that_cannot_be_imported(flatq, shop, capfd, fault):
     """The worker stops, says why, and buries no message, since no message is at fault."""
     (shop / "flatq_broken.py").write_text(fault + "\ndef job(body):\n    pass\n")
@@ -354,12 +383,16 @@ later = plain(lambda body: Later())
 """
 
 
-@pytest.mark.parametrize("job, status, ran", [("behind", 127, False), ("each", 127, False), ("shop", 127, False), ("later", 0, True)])
+@pytest.mark.parametrize("job, status, ran", [("behind", 127, False), ("each", 127, False),
+    ("shop", 127, False), ("later", 0, True)])
 def test_a_function_that_does_nothing_until_it_is_awaited_or_read(flatq, shop, job, status, ran):
-    """Behind a decorator nobody sees that before it is called. The message would be deleted, and nothing done."""
+    """Behind a decorator nobody sees that before it is called. The message would be deleted, and
+    nothing done."""
     (shop / "flatq_behind.py").write_text(BEHIND)
-    done = subprocess.run([sys.executable, "-m", "flatq.worker", f"flatq_behind:{job}"], input=b"x", cwd=shop, timeout=100, capture_output=True,
-                          env=flatq.environment({"FLATQ_ID": "1", "FLATQ_QUEUE": "default", "FLATQ_TRIES": "1"}))
+    done = subprocess.run([sys.executable, "-m", "flatq.worker", f"flatq_behind:{job}"], input=b"x",
+        cwd=shop, timeout=100, capture_output=True,
+                          env=flatq.environment({"FLATQ_ID": "1", "FLATQ_QUEUE": "default",
+                          "FLATQ_TRIES": "1"}))
     assert (done.returncode, (shop / "done").exists()) == (status, ran), done
     assert done.stderr.count(b"\n") == (status != 0), done
 
@@ -368,9 +401,13 @@ def test_a_function_that_does_nothing_until_it_is_awaited_or_read(flatq, shop, j
 def test_a_stderr_that_takes_nothing_changes_no_exit_code(flatq, shop, how):
     """By 127 a worker keeps the message, and stops; by 70 the message has failed."""
     (shop / "flatq_broken.py").write_text("1 / 0\n")
-    for path, status in (("flatq_broken:job", 127), ("flatq_no_such:job", 127), ("flatq_shop:fail", 70)):
-        done = subprocess.run(["sh", "-c", f'exec "$@" {how}', "sh", sys.executable, "-m", "flatq.worker", path], input=b"bad", cwd=shop, timeout=100,
-                              stdout=subprocess.PIPE, env=flatq.environment({"FLATQ_ID": "1", "FLATQ_QUEUE": "default", "FLATQ_TRIES": "1"}))
+    for path, status in (("flatq_broken:job", 127), ("flatq_no_such:job", 127),
+            ("flatq_shop:fail", 70)):
+        done = subprocess.run(["sh", "-c", f'exec "$@" {how}', "sh", sys.executable, "-m",
+            "flatq.worker", path], input=b"bad", cwd=shop, timeout=100,
+                              stdout=subprocess.PIPE,
+                              env=flatq.environment({"FLATQ_ID": "1", "FLATQ_QUEUE": "default",
+                              "FLATQ_TRIES": "1"}))
         assert (done.returncode, done.stdout) == (status, b""), path
 
 
@@ -386,17 +423,20 @@ def test_an_exception_in_a_job(flatq, shop, capfd):
 
 @pytest.mark.parametrize("number", [signal.SIGQUIT, signal.SIGTERM])
 def test_a_script_that_is_a_worker(flatq, shop, spool, number):
-    """The script passes its signals on: a waiting worker stops at once, a working one after its job."""
+    """The script passes its signals on: a waiting worker stops at once, a working one after its
+    job."""
     command = [sys.executable, str(shop / "flatq_shop.py"), "hold"]
     (shop / "go").touch()
-    idler = subprocess.Popen(command, env=flatq.environment(None), stdout=subprocess.PIPE, text=True)
+    idler = subprocess.Popen(command, env=flatq.environment(None), stdout=subprocess.PIPE,
+        text=True)
     wait_for(idle(flatq, spool), "it waits")
     idler.send_signal(number)
     assert idler.communicate(timeout=100)[0] == "stopped\n" and idler.returncode == 0
     (shop / "go").unlink()
     push(flatq, b"first")
     push(flatq, b"second")
-    worker = subprocess.Popen(command, env=flatq.environment(None), stdout=subprocess.PIPE, text=True)
+    worker = subprocess.Popen(command, env=flatq.environment(None), stdout=subprocess.PIPE,
+        text=True)
     wait_for((shop / "begun").exists, "it works")
     worker.send_signal(number)
     # the worker must not end before its job: it gets 0.2 s to do so
@@ -408,10 +448,12 @@ def test_a_script_that_is_a_worker(flatq, shop, spool, number):
 
 
 def test_a_worker_whose_script_is_killed(flatq, shop, spool):
-    """The command is killed and the worker stops. The message is not lost, and the next is not begun."""
+    """The command is killed and the worker stops. The message is not lost, and the next is not
+    begun."""
     need("setpriv")
     push(flatq, b"first")
-    script = subprocess.Popen([sys.executable, str(shop / "flatq_shop.py"), "hold"], env=flatq.environment(None))
+    script = subprocess.Popen([sys.executable, str(shop / "flatq_shop.py"), "hold"],
+        env=flatq.environment(None))
     wait_for((shop / "begun").exists, "it works")
     script.kill()
     script.wait()

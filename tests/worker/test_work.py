@@ -116,8 +116,8 @@ print(os.read(0, 9), [one for one in range(3, 10) if os.path.exists(f"/proc/self
 
 
 def test_the_command_is_run_as_it_stands(shell, flatq, tmp_path):
-    """No shell splits or expands the command's words, or runs a command of its own in its place. Its
-    umask and locale are the caller's."""
+    """No shell splits or expands the command's words, or runs a command of its own in its place.
+    Its umask and locale are the caller's."""
     script = tmp_path / "a command"
     script.write_text("""#!/bin/sh
 cat >/dev/null; printf "<%s>" "$@"; umask; printf "%s\\n" "${LC_ALL-unset}"\n""")
@@ -321,8 +321,8 @@ def test_the_messages_of_the_worker_cannot_be_written(shell, flatq, stream):
 @pytest.mark.parametrize("name", ["ALRM", "CHLD"])
 @pytest.mark.parametrize("how", ["ignored", "blocked"])
 def test_a_worker_without_its_signals(shell, flatq, name, how):
-    """It could not end a command, or wait for what it has started. Some shells can get a signal that
-    their caller ignores or blocks."""
+    """It could not end a command, or wait for what it has started. Some shells can get a signal
+    that their caller ignores or blocks."""
     push(flatq, b"x")
     number = signal.Signals[f"SIG{name}"]
 
@@ -420,7 +420,8 @@ def test_the_lease_is_renewed_in_full(shell, flatq, spool, hold, clock, lease):
         clock.advance(lease // 3 + 1)
         after, = wait_for(lambda: lies(spool).get("out") not in (None, before)
             and lies(spool)["out"], "the deadline moves")
-        assert lease - 1 <= int(after.rpartition(".")[2]) / 100 - clock.base - clock.seconds <= lease
+        assert lease - 1 <= int(after.rpartition(".")[
+            2]) / 100 - clock.base - clock.seconds <= lease
     empty(flatq)
     (hold / "go").touch()
     ended(process, 0)
@@ -630,8 +631,8 @@ exec "$REAL" "$@" """
 
 @pytest.mark.parametrize("strikes, tries", [("kill -TERM $PPID $$", 0), ("kill -KILL $$", 1)])
 def test_a_job_that_is_ended_before_the_command_begins(shell, flatq, stub, strikes, tries):
-    """By TERM, as the worker, since both are in one group: nobody has seen the message, and that was
-    no try. By KILL alone: the helper tells the worker."""
+    """By TERM, as the worker, since both are in one group: nobody has seen the message, and that
+    was no try. By KILL alone: the helper tells the worker."""
     stub("setsid", AT_BIRTH % strikes)
     push(flatq, b"x")
     done = flatq("work", "-n", "1", "-d", "0", "--", "touch", "ran")

@@ -1,6 +1,8 @@
-"""Jobs over queues, on Spark: queues and their event logs to tables, tables to queues, figures, and the crash laboratory.
+"""Jobs over queues, on Spark: queues and their event logs to tables, tables to queues, figures, and
+the crash laboratory.
 
-`python -m flatq.pipeline -h` lists them. Each is also a function that takes a session (flatq.spark.session, or one of your own):
+`python -m flatq.pipeline -h` lists them. Each is also a function that takes a session
+(flatq.spark.session, or one of your own):
 
     from flatq import spark as flatq_spark
     from flatq.pipeline import drain, events, load, stats

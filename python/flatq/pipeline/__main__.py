@@ -1,7 +1,8 @@
 """python -m flatq.pipeline: jobs over queues, on Spark.
 
-Exit: 0 done, or told to stop; 64 usage; 65 bad name, option or table; 66 no such queue, spool or file; 69 no Java, PySpark or cluster;
-70 our bug, or a trial of the laboratory was bad; 74 disk, or claimed messages are lost; 75 busy or full; 77 not allowed."""
+Exit: 0 done, or told to stop; 64 usage; 65 bad name, option or table; 66 no such queue, spool or
+file; 69 no Java, PySpark or cluster; 70 our bug, or a trial of the laboratory was bad; 74 disk, or
+claimed messages are lost; 75 busy or full; 77 not allowed."""
 
 from __future__ import annotations
 
@@ -52,10 +53,14 @@ def _seconds(text: str) -> float:
 
 def parser() -> argparse.ArgumentParser:
     shared = _Parser(add_help=False)
-    shared.add_argument("--spool", metavar="DIR", help="the spool (default: as for the verbs); for events, wildcards select several, and `host` is a column")
-    shared.add_argument("--master", default="local[*]", metavar="URL", help="the cluster (default: this machine)")
-    shared.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE", help="a setting of Spark; may be repeated")
-    made = _Parser(prog="pipeline", usage="python -m flatq.pipeline JOB [OPTION ...]", description=(__doc__ or "").partition("\n\n")[2])
+    shared.add_argument("--spool", metavar="DIR",
+        help="the spool (default: as for the verbs); for events, wildcards select several, and `host` is a column")
+    shared.add_argument("--master", default="local[*]", metavar="URL",
+        help="the cluster (default: this machine)")
+    shared.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE",
+        help="a setting of Spark; may be repeated")
+    made = _Parser(prog="pipeline", usage="python -m flatq.pipeline JOB [OPTION ...]",
+        description=(__doc__ or "").partition("\n\n")[2])
     jobs = made.add_subparsers(prog="pipeline", dest="job", required=True, metavar="JOB")
 
     def job(name: str, text: str) -> argparse.ArgumentParser:
@@ -63,41 +68,62 @@ def parser() -> argparse.ArgumentParser:
 
     one = job("drain", "queues to Parquet, exactly once")
     one.add_argument("queue", nargs="+", metavar="QUEUE")
-    one.add_argument("--to", required=True, metavar="DIR", help="a directory for the table and its checkpoint: new, empty, or from an earlier drain")
-    one.add_argument("--continuous", action="store_true", help="go on until told to stop, by TERM or INT")
-    one.add_argument("--every", type=_seconds, default=1.0, metavar="SECONDS", help="between two batches (1), with --continuous")
-    one.add_argument("--batch", type=_whole, default=250000, metavar="COUNT", help="messages in a batch (250000)")
-    one.add_argument("--consumer", metavar="NAME", help="claim as NAME (default: a name made of DIR)")
-    one.add_argument("--headers", action="store_true", help="add the column `headers`: id, priority, key")
-    one.add_argument("--lossy", action="store_true", help="go on if claimed messages are missing or damaged")
+    one.add_argument("--to", required=True, metavar="DIR",
+        help="a directory for the table and its checkpoint: new, empty, or from an earlier drain")
+    one.add_argument("--continuous", action="store_true",
+        help="go on until told to stop, by TERM or INT")
+    one.add_argument("--every", type=_seconds, default=1.0, metavar="SECONDS",
+        help="between two batches (1), with --continuous")
+    one.add_argument("--batch", type=_whole, default=250000, metavar="COUNT",
+        help="messages in a batch (250000)")
+    one.add_argument("--consumer", metavar="NAME",
+        help="claim as NAME (default: a name made of DIR)")
+    one.add_argument("--headers", action="store_true",
+        help="add the column `headers`: id, priority, key")
+    one.add_argument("--lossy", action="store_true",
+        help="go on if claimed messages are missing or damaged")
     one = job("load", "a table to a queue, each row once")
     one.add_argument("queue", metavar="QUEUE")
-    one.add_argument("--from", dest="source", required=True, metavar="PATH", help="a file or directory: Parquet, CSV with a header, JSON lines, text")
-    one.add_argument("--format", choices=("parquet", "csv", "json", "text"), help="default: by the ends of the file names")
-    one.add_argument("--encoding", metavar="NAME", help="encoding of CSV and JSON (UTF-8); a file in another encoding is refused")
-    one.add_argument("--value", metavar="COLUMN", help="the column with the message (default: `value`, the only column, or all as JSON)")
-    one.add_argument("--name", metavar="NAME", help="name of this load: a load that has ended is not repeated (default: made from the files)")
+    one.add_argument("--from", dest="source", required=True, metavar="PATH",
+        help="a file or directory: Parquet, CSV with a header, JSON lines, text")
+    one.add_argument("--format", choices=("parquet", "csv", "json", "text"),
+        help="default: by the ends of the file names")
+    one.add_argument("--encoding", metavar="NAME",
+        help="encoding of CSV and JSON (UTF-8); a file in another encoding is refused")
+    one.add_argument("--value", metavar="COLUMN",
+        help="the column with the message (default: `value`, the only column, or all as JSON)")
+    one.add_argument("--name", metavar="NAME",
+        help="name of this load: a load that has ended is not repeated (default: made from the files)")
     one.add_argument("--priority", type=int, metavar="N")
     one.add_argument("--lease", type=int, metavar="SECONDS")
-    one.add_argument("--wait", type=int, metavar="SECONDS", help="wait this long for room in a queue with a bound")
+    one.add_argument("--wait", type=int, metavar="SECONDS",
+        help="wait this long for room in a queue with a bound")
     one = job("events", "the queues' event logs to Parquet")
     one.add_argument("queue", nargs="*", metavar="QUEUE", help="default: all")
-    one.add_argument("--to", required=True, metavar="DIR", help="new, empty, or from an earlier `events`, which is replaced")
-    for name, text in (("stats", "throughput, depth, latency, redeliveries and dead letters, as tables"),
+    one.add_argument("--to", required=True, metavar="DIR",
+        help="new, empty, or from an earlier `events`, which is replaced")
+    for name, text in (("stats",
+            "throughput, depth, latency, redeliveries and dead letters, as tables"),
                        ("report", "the same as one HTML page with plots, and PNGs")):
         one = job(name, text)
         one.add_argument("queue", nargs="*", metavar="QUEUE", help="default: all")
-        one.add_argument("--from", dest="source", metavar="DIR", help="the table that `events` wrote (default: the logs themselves)")
+        one.add_argument("--from", dest="source", metavar="DIR",
+            help="the table that `events` wrote (default: the logs themselves)")
         if name == "report":
-            one.add_argument("--to", required=True, metavar="DIR", help="new, empty, or from an earlier report, which is replaced")
-            one.add_argument("--campaign", metavar="DIR", help="the table that `campaign` wrote: add its plot")
+            one.add_argument("--to", required=True, metavar="DIR",
+                help="new, empty, or from an earlier report, which is replaced")
+            one.add_argument("--campaign", metavar="DIR",
+                help="the table that `campaign` wrote: add its plot")
             one.add_argument("--title", default="flatq: what the queues did")
     one = job("campaign", "the crash laboratory's trials, spread by Spark; outcomes to Parquet")
-    one.add_argument("--to", required=True, metavar="DIR", help="new, empty, or from an earlier campaign, which is replaced")
+    one.add_argument("--to", required=True, metavar="DIR",
+        help="new, empty, or from an earlier campaign, which is replaced")
     one.add_argument("--family", action="append", default=[], metavar="NAME")
-    one.add_argument("--scenario", action="append", default=[], metavar="NAME", help="a scenario, or the beginning of its name")
+    one.add_argument("--scenario", action="append", default=[], metavar="NAME",
+        help="a scenario, or the beginning of its name")
     one.add_argument("--fault", action="append", default=[], metavar="NAME")
-    one.add_argument("--limit", type=_whole, metavar="N", help="at most so many double crashes, power states and so on; else all")
+    one.add_argument("--limit", type=_whole, metavar="N",
+        help="at most so many double crashes, power states and so on; else all")
     one.add_argument("--seed", type=int, default=0)
     one.add_argument("--lib", metavar="DIR", help="the directory of other verbs to test")
     return made
@@ -110,16 +136,20 @@ def say(text: str) -> None:
 def _drain(spark: SparkSession, args: argparse.Namespace) -> int:
     from . import drain
 
-    options = {"includeHeaders": str(args.headers).lower(), "failOnDataLoss": str(not args.lossy).lower()}
+    options = {"includeHeaders": str(args.headers).lower(),
+        "failOnDataLoss": str(not args.lossy).lower()}
     if args.continuous:
         told = threading.Event()
         for number in SIGNALS:
-            # Do not raise here: the request to Spark would be left without its answer, and the next request would get it
+            # Do not raise here: the request to Spark would be left without its answer, and the next
+            # request would get it
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, lambda *_: told.set())
-        drain.on(spark, args.queue, args.to, args.spool, args.consumer, args.batch, args.every, told, **options)
+        drain.on(spark, args.queue, args.to, args.spool, args.consumer, args.batch, args.every,
+            told, **options)
         return 0
-    rows, batches = drain.once(spark, args.queue, args.to, args.spool, args.consumer, args.batch, **options)
+    rows, batches = drain.once(spark, args.queue, args.to, args.spool, args.consumer, args.batch,
+        **options)
     say(f"drain: {rows} messages in {batches} batches to {args.to}")
     return 0
 
@@ -127,7 +157,8 @@ def _drain(spark: SparkSession, args: argparse.Namespace) -> int:
 def _asked(args: argparse.Namespace) -> load.Load:
     from . import load
 
-    return load.Load(args.source, args.queue, args.spool, args.format, args.value, args.name, args.priority, args.lease, args.wait, args.encoding)
+    return load.Load(args.source, args.queue, args.spool, args.format, args.value, args.name,
+        args.priority, args.lease, args.wait, args.encoding)
 
 
 def _load(spark: SparkSession, args: argparse.Namespace) -> int:
@@ -143,14 +174,16 @@ def _events(spark: SparkSession, args: argparse.Namespace) -> int:
     return 0
 
 
-def _table(spark: SparkSession, args: argparse.Namespace, count: Callable[[DataFrame], None]) -> None:
+def _table(spark: SparkSession, args: argparse.Namespace,
+        count: Callable[[DataFrame], None]) -> None:
     """Run count(events) on the events of the named table, or of the logs."""
     from pyspark.sql import functions as F
 
     from . import events
 
     if not args.source:
-        events.whole(args.spool, args.queue, lambda: count(events.table(spark, args.spool, args.queue)))
+        events.whole(args.spool, args.queue, lambda: count(events.table(spark, args.spool,
+            args.queue)))
         return
     rows = spark.read.parquet(args.source)
     if not set(events.COLUMNS) <= set(rows.columns):
@@ -196,8 +229,10 @@ def _campaign(spark: SparkSession, args: argparse.Namespace) -> int:
     try:
         from . import trials
     except ImportError:
-        raise Unreachable("the crash laboratory needs flatq's source tree: it is no part of the package that pip installs", 69) from None
-    outcomes = trials.run(spark, args.to, args.family, args.scenario, args.fault, args.limit, args.seed, args.lib)
+        raise Unreachable(
+            "the crash laboratory needs flatq's source tree: it is no part of the package that pip installs", 69) from None
+    outcomes = trials.run(spark, args.to, args.family, args.scenario, args.fault, args.limit,
+        args.seed, args.lib)
     text, bad = campaign.text(outcomes)
     say(text)
     return 70 if bad else 0
@@ -211,8 +246,10 @@ def session(args: argparse.Namespace) -> SparkSession:
             raise ValueError(f"--conf takes spark.KEY=VALUE, not {text!r}")
         conf[key] = value
     if args.job in ("stats", "report", "events") and args.master.startswith("local"):
-        conf["spark.driver.extraJavaOptions"] = " ".join([QUICK, conf.get("spark.driver.extraJavaOptions", "")]).strip()
-    if sys.stderr is not None and sys.stderr.isatty() and args.job in ("load", "events", "campaign"):
+        conf["spark.driver.extraJavaOptions"] = " ".join([QUICK,
+            conf.get("spark.driver.extraJavaOptions", "")]).strip()
+    if sys.stderr is not None and sys.stderr.isatty() and args.job in ("load", "events",
+            "campaign"):
         conf.setdefault("spark.ui.showConsoleProgress", "true")
     os.environ["FLATQ_QUIET"] = "yes"
     with _later():
@@ -221,10 +258,11 @@ def session(args: argparse.Namespace) -> SparkSession:
 
 @contextlib.contextmanager
 def _later() -> Iterator[None]:
-    """A signal that comes meanwhile takes effect only at the end: else a Java that is just starting would stay. At the end the old handlers are
-    back, since Spark sets one of its own for INT."""
+    """A signal that comes meanwhile takes effect only at the end: else a Java that is just starting
+    would stay. At the end the old handlers are back, since Spark sets one of its own for INT."""
     came: list[int] = []
-    handlers = {number: handler for number in SIGNALS if (handler := signal.getsignal(number)) is not None}
+    handlers = {number: handler for number in SIGNALS
+        if (handler := signal.getsignal(number)) is not None}
     for number, handler in handlers.items():
         if handler is not signal.SIG_IGN:
             signal.signal(number, lambda number, _: came.append(number))
@@ -242,7 +280,8 @@ def _later() -> Iterator[None]:
 
 def main(words: list[str]) -> int:
     args = parser().parse_args(words)
-    jobs = {"drain": _drain, "load": _load, "events": _events, "stats": _stats, "report": _report, "campaign": _campaign}
+    jobs = {"drain": _drain, "load": _load, "events": _events, "stats": _stats, "report": _report,
+        "campaign": _campaign}
     spark = None
     try:
         if args.job == "report" and not importlib.util.find_spec("matplotlib"):

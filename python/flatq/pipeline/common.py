@@ -1,4 +1,5 @@
-"""The common part of the jobs: failures as one line and an exit code, progress on a terminal, tables of text."""
+"""The common part of the jobs: failures as one line and an exit code, progress on a terminal,
+tables of text."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from .. import spark as flatq_spark
 from ..command import complain
 from ..errors import Busy, Denied, Disk, Error, Internal, Invalid, Missing, TimedOut, Unreachable
 
-#: Names of failures, in Python or in Spark's error text, and the error for each; the first that is found counts
+#: Names of failures, in Python or in Spark's error text, and the error for each; the first that is
+#: found counts
 KINDS: tuple[tuple[str, type[Error], int], ...] = (
     (r"No space left on device|Disk quota exceeded|File too large|ENOSPC", Disk, 74),
     (r"\bLost: ", Disk, 74),
@@ -21,18 +23,21 @@ KINDS: tuple[tuple[str, type[Error], int], ...] = (
     (r"could not connect|Connection refused|All masters are unresponsive|Master removed our application", Unreachable, 69),
     (r"no queue |\bLookupError: |PATH_NOT_FOUND|FileNotFound", Missing, 66),
     (r"\bDamaged: |\bValueError: |AnalysisException|MALFORMED|CAST_INVALID_INPUT|PARSE_|NumberFormat", Invalid, 65),
-    (r"Mkdirs failed|FileExistsError|[Nn]ot a directory|ParentNotDirectory|IOException|^OSError: ", Disk, 74),
+    (r"Mkdirs failed|FileExistsError|[Nn]ot a directory|ParentNotDirectory|IOException|^OSError: ",
+    Disk, 74),
 )
 
 #: flatq.errors' table, by name
 ERRORS: dict[str, tuple[type[Error], int]] = {
-    **{kind.__name__: (kind, code if isinstance(code, int) else code[0]) for code, kind in errors.ERRORS.items()},
+    **{kind.__name__: (kind, code if isinstance(code, int) else code[0]) for code,
+    kind in errors.ERRORS.items()},
     "Unreachable": (Unreachable, 69), "TimedOut": (TimedOut, 75), "Error": (Internal, 70),
 }
 
 
 def failure(error: BaseException) -> Error:
-    """Turn any failure into an error with one line of text and an exit code, even if Spark has wrapped it."""
+    """Turn any failure into an error with one line of text and an exit code, even if Spark has
+    wrapped it."""
     if isinstance(error, Error):
         return error
     if isinstance(error, flatq_spark.Unready):
@@ -45,7 +50,8 @@ def failure(error: BaseException) -> Error:
     while cause is not None:
         text += f"\nCaused by: {cause}"
         cause = getattr(cause, "_cause", None)
-    for base, name in ((LookupError, "LookupError"), (ValueError, "ValueError"), (TimeoutError, "TimeoutError")):
+    for base, name in ((LookupError, "LookupError"), (ValueError, "ValueError"),
+            (TimeoutError, "TimeoutError")):
         if isinstance(error, base):
             text = f"{name}: {text}"
     # An error that the package raised in a process of Spark
@@ -88,7 +94,8 @@ def number(value: object) -> str:
     if value is None:
         return "-"
     if isinstance(value, float):
-        return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.2g}" if value < 1 else f"{value:.1f}"
+        return f"{value:,.0f}" if value >= 100 or value == int(
+            value) else f"{value:.2g}" if value < 1 else f"{value:.1f}"
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
@@ -99,5 +106,6 @@ def grid(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     left = [all(isinstance(row[at], str) for row in rows) for at in range(len(heads))]
     lines = [heads, *cells]
     return "\n".join(
-        "  ".join(cell.ljust(width) if side else cell.rjust(width) for cell, width, side in zip(line, widths, left)).rstrip() for line in lines
+        "  ".join(cell.ljust(width) if side else cell.rjust(width) for cell, width,
+        side in zip(line, widths, left)).rstrip() for line in lines
     )

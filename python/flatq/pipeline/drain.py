@@ -5,13 +5,16 @@
     DIR/_checkpoint/            how far the stream is
     DIR/_flatq                  the mark: DIR is drain's, and under which name it was made
 
-A directory in which something else lies is refused, before anything is claimed (place.py). So is one that was moved: Spark finds the files of
-a table by the whole path under which they were written, so only there can it be read, or drained to.
+A directory in which something else lies is refused, before anything is claimed (place.py). So is
+one that was moved: Spark finds the files of a table by the whole path under which they were
+written, so only there can it be read, or drained to.
 
-After a kill, start it again: it reads the same batch again and writes it anew. What the first try left in DIR is not part of the table; the
-end of a run removes it, so that readers other than Spark find each message once as well. While a drain runs, or after one was killed,
-only Spark reads DIR exactly. One drain at a time writes to DIR: it holds a lock on it. What a killed drain still holds may be in its table already:
-run it again before you give anything back (`flatq unclaim`), or the table has it twice."""
+After a kill, start it again: it reads the same batch again and writes it anew. What the first try
+left in DIR is not part of the table; the end of a run removes it, so that readers other than Spark
+find each message once as well. While a drain runs, or after one was killed, only Spark reads DIR
+exactly. One drain at a time writes to DIR: it holds a lock on it. What a killed drain still holds
+may be in its table already: run it again before you give anything back (`flatq unclaim`), or the
+table has it twice."""
 
 from __future__ import annotations
 
@@ -43,15 +46,16 @@ def consumer_of(to: str) -> str:
 
 
 def begin(spark: SparkSession, to: str) -> None:
-    """Take the directory, or raise Invalid. A table without its checkpoint cannot be continued: Spark would take new batches for old
-    ones, and leave them out."""
+    """Take the directory, or raise Invalid. A table without its checkpoint cannot be continued:
+    Spark would take new batches for old ones, and leave them out."""
     own = Place("drain", to, spark)
     if not own.check():
         own.mark(own.path, ["_spark_metadata", "_checkpoint"], to=own.name)
 
     def last(name: str) -> int:
         names = own.files.names(f"{own.path}/{name}") or ()
-        return max((int(part) for file in names if (part := file.partition(".")[0]).isdigit()), default=-1)
+        return max((int(part) for file in names if (part := file.partition(".")[0]).isdigit()),
+            default=-1)
 
     if last("_spark_metadata") > last("_checkpoint/offsets"):
         raise Invalid(f"{to} has a table, and its _checkpoint is gone: say another --to", 65)
@@ -63,7 +67,8 @@ def begin(spark: SparkSession, to: str) -> None:
             unsettled += [one] if one[0].exists() and one[0].marks(one[1])[0] < one[2] else []
     if unsettled and local(to) is not None:
         # The batch before the last is settled beside the last one
-        for batch in range(max(0, last("_checkpoint/commits") - 1), last("_checkpoint/commits") + 1):
+        for batch in range(max(0, last("_checkpoint/commits") - 1),
+                last("_checkpoint/commits") + 1):
             whole(own.path, batch, unsettled[0][0], unsettled[0][1])
     # Settle what the table has already: under another path of the queue it would be read again
     for place, consumer, offset in unsettled:
@@ -71,26 +76,34 @@ def begin(spark: SparkSession, to: str) -> None:
 
 
 def whole(path: str, batch: int, queue: Queue, consumer: str) -> None:
-    """Raises Lost if files of that batch are not there in full. Spark does not sync them: a power cut may have left the commit, and not the rows."""
+    """Raises Lost if files of that batch are not there in full. Spark does not sync them: a power
+    cut may have left the commit, and not the rows."""
     for name in (str(batch), f"{batch}.compact"):
-        with contextlib.suppress(FileNotFoundError), open(os.path.join(path, "_spark_metadata", name), encoding="utf-8") as file:
+        with contextlib.suppress(FileNotFoundError), open(os.path.join(path, "_spark_metadata",
+                name), encoding="utf-8") as file:
             for one in map(json.loads, file.read().splitlines()[1:]):
                 place = unquote(urlparse(one["path"]).path)
-                if one.get("action") != "delete" and (not os.path.exists(place) or os.stat(place).st_size != one["size"]):
+                if one.get("action") != "delete" and (not os.path.exists(place)
+                        or os.stat(place).st_size != one["size"]):
                     raise Lost(f"{place} is not there in full, perhaps after a power cut: "
                                f"flatq unclaim -c {consumer} {queue.queue}, and drain to another directory")
 
 
-def stream(spark: SparkSession, queues: Sequence[str], to: str, spool: str | None, consumer: str | None, batch: int, **options: str) -> Any:
+def stream(spark: SparkSession, queues: Sequence[str], to: str, spool: str | None,
+        consumer: str | None, batch: int, **options: str) -> Any:
     """The stream's writer, not yet started."""
-    reader = spark.readStream.format("flatq").option("queue", ",".join(queues)).option("consumer", consumer or consumer_of(to))
-    reader = reader.option("maxOffsetsPerTrigger", str(batch)).option("base64", "true").options(**options)
+    reader = spark.readStream.format("flatq").option("queue", ",".join(queues)).option("consumer",
+        consumer or consumer_of(to))
+    reader = reader.option("maxOffsetsPerTrigger", str(batch)).option("base64",
+        "true").options(**options)
     if spool:
         reader = reader.option("path", spool)
     rows = reader.load()
     # the JVM's unbase64 is faster than Python's
-    rows = rows.selectExpr(*["unbase64(value) AS value" if name == "value" else name for name in rows.columns])
-    return rows.writeStream.format("parquet").option("path", to).option("checkpointLocation", to.rstrip("/") + "/_checkpoint")
+    rows = rows.selectExpr(*["unbase64(value) AS value" if name == "value" else name
+        for name in rows.columns])
+    return rows.writeStream.format("parquet").option("path", to).option("checkpointLocation",
+        to.rstrip("/") + "/_checkpoint")
 
 
 def follow(query: Any, told: Event | None = None) -> tuple[int, int]:
@@ -122,8 +135,8 @@ def follow(query: Any, told: Event | None = None) -> tuple[int, int]:
 
 @contextlib.contextmanager
 def alone(to: str) -> Iterator[None]:
-    """Hold the lock of a directory on this machine while a drain writes to it. Raises Busy if another one does: they would remove each
-    other's files."""
+    """Hold the lock of a directory on this machine while a drain writes to it. Raises Busy if
+    another one does: they would remove each other's files."""
     place = local(to)
     if place is None:
         yield
@@ -144,25 +157,30 @@ def alone(to: str) -> Iterator[None]:
         os.close(number)
 
 
-def once(spark: SparkSession, queues: Sequence[str], to: str, spool: str | None = None, consumer: str | None = None,
+def once(spark: SparkSession, queues: Sequence[str], to: str, spool: str | None = None,
+        consumer: str | None = None,
          batch: int = 250000, **options: str) -> tuple[int, int]:
-    """Drain all there is now; return the numbers of messages and batches. Raises Busy if another drain writes to the same directory."""
+    """Drain all there is now; return the numbers of messages and batches. Raises Busy if another
+    drain writes to the same directory."""
     with alone(to):
         begin(spark, to)
-        writer = stream(spark, queues, to, spool, consumer, batch, **options).trigger(availableNow=True)
+        writer = stream(spark, queues, to, spool, consumer, batch,
+            **options).trigger(availableNow=True)
         query = writer.start()
         found = follow(query)
         end(spark, to)
     return found
 
 
-def on(spark: SparkSession, queues: Sequence[str], to: str, spool: str | None = None, consumer: str | None = None,
+def on(spark: SparkSession, queues: Sequence[str], to: str, spool: str | None = None,
+        consumer: str | None = None,
        batch: int = 250000, every: float = 1, told: Event | None = None, **options: str) -> None:
-    """Drain with a batch `every` so many seconds, until told to stop; then settle what was written. If something fails, the next start
-    settles it. Raises Busy as `once` does."""
+    """Drain with a batch `every` so many seconds, until told to stop; then settle what was written.
+    If something fails, the next start settles it. Raises Busy as `once` does."""
     with alone(to):
         begin(spark, to)
-        writer = stream(spark, queues, to, spool, consumer, batch, **options).trigger(processingTime=f"{int(every * 1000)} milliseconds")
+        writer = stream(spark, queues, to, spool, consumer, batch,
+            **options).trigger(processingTime=f"{int(every * 1000)} milliseconds")
         query = writer.start()
         follow(query, told)
         query.stop()
@@ -170,8 +188,9 @@ def on(spark: SparkSession, queues: Sequence[str], to: str, spool: str | None = 
 
 
 def end(spark: SparkSession, to: str) -> None:
-    """Settle the last batch, and remove the files that killed tries have written, which are not part of the table. If the directory holds
-    anything else by now, remove nothing: the next drain reports that."""
+    """Settle the last batch, and remove the files that killed tries have written, which are not
+    part of the table. If the directory holds anything else by now, remove nothing: the next drain
+    reports that."""
     flatq_spark.settle_checkpoint(to.rstrip("/") + "/_checkpoint", spark)
     place = local(to)
     if place is None or not os.path.isdir(os.path.join(place, "_spark_metadata")):
@@ -181,7 +200,8 @@ def end(spark: SparkSession, to: str) -> None:
     except Invalid:
         return
     # with a schema, since Spark cannot derive one from a table without files
-    table = {os.path.basename(unquote(urlparse(path).path)) for path in spark.read.schema("queue string").parquet(to).inputFiles()}
+    table = {os.path.basename(unquote(urlparse(path).path))
+        for path in spark.read.schema("queue string").parquet(to).inputFiles()}
     for name in os.listdir(place):
         if PART.fullmatch(plain(name)) and plain(name) not in table:
             os.unlink(os.path.join(place, name))

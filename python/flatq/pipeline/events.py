@@ -1,8 +1,10 @@
-"""The queues' event logs as a table: QUEUE/log and QUEUE/log.*, lines `TIME VERB ID TRIES SIZE MILLISECONDS REASON`.
+"""The queues' event logs as a table: QUEUE/log and QUEUE/log.*, lines `TIME VERB ID TRIES SIZE
+MILLISECONDS REASON`.
 
-Columns: queue string, time timestamp, verb string, id bigint, tries int, size bigint, milliseconds bigint (since the message was pushed),
-reason string, count bigint. If the path has wildcards, host comes first. A line for many messages (`bulk-N`) has count N and no
-milliseconds; only that of a push has an id. Malformed lines, as after a power cut, are left out."""
+Columns: queue string, time timestamp, verb string, id bigint, tries int, size bigint, milliseconds
+bigint (since the message was pushed), reason string, count bigint. If the path has wildcards, host
+comes first. A line for many messages (`bulk-N`) has count N and no milliseconds; only that of a
+push has an id. Malformed lines, as after a power cut, are left out."""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ class Nothing(Missing):
 
 
 def logs(path: str | None = None, queues: Sequence[str] = ()) -> dict[str, int]:
-    """The logs' paths, with their inodes; of all queues if none is named. Raises Missing if there is no such spool or queue, Nothing if there are no logs."""
+    """The logs' paths, with their inodes; of all queues if none is named. Raises Missing if there
+    is no such spool or queue, Nothing if there are no logs."""
     options = Options({"path": path} if path else {})
     tops: list[str] = []
     if queues:
@@ -42,10 +45,12 @@ def logs(path: str | None = None, queues: Sequence[str] = ()) -> dict[str, int]:
             if not os.path.isdir(tops[-1]):
                 raise Missing(f"no queue '{place.queue}' in {place.spool}", 66)
     else:
-        spools = [spool for spool in sorted(glob.glob(options.path)) if os.path.isdir(spool)] if options.wild else [options.path]
+        spools = [spool for spool in sorted(glob.glob(options.path))
+            if os.path.isdir(spool)] if options.wild else [options.path]
         if not spools or not os.path.isdir(spools[0]):
             raise Missing(f"no spool at {options.path}", 66)
-        tops = [os.path.join(spool, name) for spool in spools for name in sorted(os.listdir(spool)) if name[0] != "."]
+        tops = [os.path.join(spool, name) for spool in spools for name in sorted(os.listdir(spool))
+            if name[0] != "."]
     found = {}
     for top in tops:
         for name in sorted(os.listdir(top)) if is_queue(top) else ():
@@ -61,16 +66,20 @@ def logs(path: str | None = None, queues: Sequence[str] = ()) -> dict[str, int]:
 
 def read(spark: SparkSession, files: Sequence[str], host_at: int | None = None) -> DataFrame:
     """Those logs as a table; host: part number `host_at` of the path, counted from its end."""
-    lines = spark.read.text(list(files)).selectExpr("value", "split(_metadata.file_path, '/') AS path").where(f"value RLIKE '{LINE}'")
+    lines = spark.read.text(list(files)).selectExpr("value",
+        "split(_metadata.file_path, '/') AS path").where(f"value RLIKE '{LINE}'")
     # a queue's directory has a comma for each slash, and % before a dot
     rows = lines.selectExpr(
-        "path", "split(value, ' ', 7) AS f", "translate(regexp_replace(element_at(path, -2), '^%25', ''), ',', '/') AS queue",
+        "path", "split(value, ' ', 7) AS f",
+        "translate(regexp_replace(element_at(path, -2), '^%25', ''), ',', '/') AS queue",
     ).selectExpr("*", "regexp_extract(f[6], '^bulk-([0-9]{1,9})$', 1) AS bulk")
     host = [] if host_at is None else [f"element_at(path, {-host_at}) AS host"]
     return rows.selectExpr(
         *host, "queue", "cast(cast(f[0] AS decimal(14, 2)) AS timestamp) AS time", "f[1] AS verb",
-        "cast(nullif(f[2], '-') AS bigint) AS id", "cast(f[3] AS int) AS tries", "cast(f[4] AS bigint) AS size",
-        "if(bulk = '', cast(f[5] AS bigint), null) AS milliseconds", "if(bulk = '', nullif(f[6], '-'), null) AS reason",
+        "cast(nullif(f[2], '-') AS bigint) AS id", "cast(f[3] AS int) AS tries",
+        "cast(f[4] AS bigint) AS size",
+        "if(bulk = '', cast(f[5] AS bigint), null) AS milliseconds",
+        "if(bulk = '', nullif(f[6], '-'), null) AS reason",
         "if(bulk = '', 1L, cast(bulk AS bigint)) AS count",
     )
 
@@ -88,7 +97,8 @@ def table(spark: SparkSession, path: str | None = None, queues: Sequence[str] = 
 
 
 def whole(path: str | None, queues: Sequence[str], job: Callable[[], T]) -> T:
-    """Run job(). If a log was rotated meanwhile, it may have been read twice or not at all: then run job() again."""
+    """Run job(). If a log was rotated meanwhile, it may have been read twice or not at all: then
+    run job() again."""
     for _ in range(5):
         before = logs(path, queues)
         try:
@@ -103,7 +113,8 @@ def whole(path: str | None, queues: Sequence[str], job: Callable[[], T]) -> T:
 
 
 def save(spark: SparkSession, to: str, path: str | None = None, queues: Sequence[str] = ()) -> int:
-    """Write the events to Parquet, replacing those that were there; return their number. Raises Invalid if `to` holds anything else."""
+    """Write the events to Parquet, replacing those that were there; return their number. Raises
+    Invalid if `to` holds anything else."""
     def job(new: str) -> int:
         counted = Observation()
         rows = table(spark, path, queues).observe(counted, F.count(F.lit(1)).alias("rows"))

@@ -1,10 +1,12 @@
-"""Where a job writes, its --to: one guard for every job, on this machine and elsewhere (hdfs://, s3a:// and the like).
+"""Where a job writes, its --to: one guard for every job, on this machine and elsewhere (hdfs://,
+s3a:// and the like).
 
     DIR/_flatq    the mark, a line of JSON: which job writes DIR, and what it has put there
 
-A job takes a directory that is new or empty, or one that has its own mark and holds only what it has put there itself. Any other is refused
-by Invalid, before anything is claimed, written or removed. `drain` adds to its directory. The other jobs replace theirs: they write a new
-directory beside it, which takes its name by a rename."""
+A job takes a directory that is new or empty, or one that has its own mark and holds only what it
+has put there itself. Any other is refused by Invalid, before anything is claimed, written or
+removed. `drain` adds to its directory. The other jobs replace theirs: they write a new directory
+beside it, which takes its name by a rename."""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ if TYPE_CHECKING:
 
 MARK = "_flatq"
 #: The names that Spark gives to files of a drained table; `drain` removes only names of this form
-PART = re.compile(r"part-[0-9]{5,}-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}-c[0-9]{3,}(\.[a-z0-9_]+)?\.parquet")
+PART = re.compile(
+    r"part-[0-9]{5,}-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}-c[0-9]{3,}(\.[a-z0-9_]+)?\.parquet")
 
 
 def local(path: str) -> str | None:
@@ -36,7 +39,8 @@ def local(path: str) -> str | None:
 
 
 def plain(name: str) -> str:
-    """The file to which a name in a directory belongs: Hadoop puts a checksum beside each file, which belongs to that file."""
+    """The file to which a name in a directory belongs: Hadoop puts a checksum beside each file,
+    which belongs to that file."""
     return name[1:-4] if name.startswith(".") and name.endswith(".crc") else name
 
 
@@ -86,7 +90,8 @@ class There(Here):
     def __init__(self, spark: SparkSession, to: str) -> None:
         jvm: Any = spark._jvm
         self.path = jvm.org.apache.hadoop.fs.Path
-        self.system = self.path(to).getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+        self.system = self.path(to).getFileSystem(spark._jsparkSession.sessionState().newHadoopConf(
+            ))
 
     def names(self, path: str) -> list[str] | None:
         if not self.system.exists(self.path(path)):
@@ -141,7 +146,8 @@ class Place:
             self.files = There(spark, to)
 
     def check(self, path: str | None = None) -> bool:
-        """Whether the job has anything there. Raises Invalid if something else is there, or if another program put it there.
+        """Whether the job has anything there. Raises Invalid if something else is there, or if
+        another program put it there.
 
         path: the directory's name for the moment."""
         path = path or self.path
@@ -159,10 +165,13 @@ class Place:
             what = f"was written by {mark['job']}, not by {self.job}" if "job" in mark else f"holds '{min(there)}', and no mark of {self.job}"
             raise Invalid(f"{self.to} {what}: say a new directory, or an empty one", 65)
         if mark.get("to", self.name) != self.name:
-            raise Invalid(f"{self.to} was made as {mark['to']}, and its table goes on only there: move it back, or say a new directory", 65)
-        others = sorted(name for name in there if name not in mark["files"] and not (self.job == "drain" and PART.fullmatch(name)))
+            raise Invalid(
+                f"{self.to} was made as {mark['to']}, and its table goes on only there: move it back, or say a new directory", 65)
+        others = sorted(name for name in there if name not in mark["files"]
+            and not (self.job == "drain" and PART.fullmatch(name)))
         if others:
-            raise Invalid(f"{self.to} holds '{others[0]}', which {self.job} did not put there: move that away, or say a new directory", 65)
+            raise Invalid(
+                f"{self.to} holds '{others[0]}', which {self.job} did not put there: move that away, or say a new directory", 65)
         return True
 
     def _mark(self, path: str) -> dict[str, Any]:
@@ -170,17 +179,20 @@ class Place:
             return {}
         with contextlib.suppress(ValueError):
             mark = json.loads(self.files.read(f"{path}/{MARK}"))
-            if isinstance(mark, dict) and isinstance(mark.get("job"), str) and isinstance(mark.get("files"), list):
+            if isinstance(mark, dict) and isinstance(mark.get("job"),
+                    str) and isinstance(mark.get("files"), list):
                 return mark
         return {}
 
     def mark(self, path: str, files: list[str], **more: str) -> None:
         """Write the mark. Raises OSError."""
-        self.files.write(f"{path}/{MARK}", json.dumps({"job": self.job, **more, "files": files}).encode() + b"\n")
+        self.files.write(f"{path}/{MARK}", json.dumps({"job": self.job, **more,
+            "files": files}).encode() + b"\n")
 
     @contextlib.contextmanager
     def replaced(self) -> Iterator[str]:
-        """The path of a new directory to write to. At the end it replaces the old one; if something is raised, the old one stays."""
+        """The path of a new directory to write to. At the end it replaces the old one; if something
+        is raised, the old one stays."""
         self.check()
         work = self.files.beside(self.path)
         new, old = f"{work}/new", f"{work}/old"

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 #: The shares that make up a latency curve
 SHARES = tuple(share / 100 for share in (*range(0, 100), 99.5, 99.9, 100))
 #: Colours of a figure, and the page's names for them: in the dark, the page has others
-NAMES = {plots.TEXT: "currentColor", plots.GRID: "var(--line)", plots.GREY: "var(--grey)", **{color: f"var(--c{at})" for at, color in enumerate(plots.COLORS)}}
+NAMES = {plots.TEXT: "currentColor", plots.GRID: "var(--line)", plots.GREY: "var(--grey)",
+    **{color: f"var(--c{at})" for at, color in enumerate(plots.COLORS)}}
 STYLE = f"""
 :root {{ color-scheme: light dark; --text: {plots.TEXT}; --soft: #5c5c5c; --back: #f6f6f4; --card: #fff; --line: {plots.GRID}; --grey: {plots.GREY};
   {'; '.join(f"--c{at}: {color}" for at, color in enumerate(plots.COLORS))} }}
@@ -49,15 +50,19 @@ def svg(one: Figure, name: str, kind: str) -> str:
     """A figure as an element of a page; its ids are its own, and its colours those of the page."""
     out = io.StringIO()
     with matplotlib.rc_context(plots.STYLE):
-        one.savefig(out, format="svg", facecolor="none", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+        one.savefig(out, format="svg", facecolor="none",
+            metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     element = out.getvalue()[out.getvalue().index("<svg"):]
     element = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-{kind}-", element)
-    element = re.sub(r"(?<=: )#[0-9a-f]{6}(?=[;\"])", lambda found: NAMES.get(found[0], found[0]), element)
-    return element.replace("<svg", f'<svg class="{kind}" role="img" aria-label="{escape(one.texts[0].get_text())}"', 1)
+    element = re.sub(r"(?<=: )#[0-9a-f]{6}(?=[;\"])", lambda found: NAMES.get(found[0], found[0]),
+        element)
+    return element.replace("<svg",
+        f'<svg class="{kind}" role="img" aria-label="{escape(one.texts[0].get_text())}"', 1)
 
 
 def page(found: Stats, figures: Mapping[str, Mapping[str, Figure]], title: str) -> str:
-    """figures: by name, then by kind: wide, phone, or large, which every page shows and lets scroll."""
+    """figures: by name, then by kind: wide, phone, or large, which every page shows and lets
+    scroll."""
     top = f"""<!DOCTYPE html>
 <html lang="en">
 <meta charset="utf-8">
@@ -66,13 +71,17 @@ def page(found: Stats, figures: Mapping[str, Mapping[str, Figure]], title: str) 
 <style>{STYLE}</style>
 <h1>{escape(title)}</h1>
 """
-    plotted = "\n".join(f"<figure>{''.join(svg(one, name, kind) for kind, one in kinds.items())}</figure>" for name, kinds in figures.items())
+    plotted = "\n".join(
+        f"<figure>{''.join(svg(one, name, kind) for kind, one in kinds.items())}</figure>" for name,
+        kinds in figures.items())
     if not found.queues:
         return f"{top}{NOTHING}\n{plotted}\n</html>\n"
-    pushed, done = (sum(getattr(queue, name) for queue in found.queues) for name in ("pushed", "done"))
+    pushed, done = (sum(getattr(queue, name) for queue in found.queues)
+        for name in ("pushed", "done"))
     again, dead = sum(found.tries.values()), sum(still for _, still in found.dead.values())
     left = sum(points[-1][2] for points in found.series.values())
-    tiles = [(len(found.queues), "queues"), (pushed, "pushed"), (done, "done"), (left, "left"), (again, "handed out again"), (dead, "dead letters")]
+    tiles = [(len(found.queues), "queues"), (pushed, "pushed"), (done, "done"), (left, "left"),
+        (again, "handed out again"), (dead, "dead letters")]
     where = zone(found)
     first, last = (datetime.fromtimestamp(when, where).strftime("%Y-%m-%d %H:%M:%S") for when in (
         min(queue.first for queue in found.queues), max(queue.last for queue in found.queues)))
@@ -84,9 +93,10 @@ def page(found: Stats, figures: Mapping[str, Mapping[str, Figure]], title: str) 
 """
 
 
-def write(found: Stats, to: str, title: str = "flatq", more: Mapping[str, Figure] | None = None) -> str:
-    """Write the page and the PNGs, and replace earlier ones. Return the page's path. `found` has many intervals, and SHARES. Raises Invalid
-    if `to` holds anything else."""
+def write(found: Stats, to: str, title: str = "flatq",
+        more: Mapping[str, Figure] | None = None) -> str:
+    """Write the page and the PNGs, and replace earlier ones. Return the page's path. `found` has
+    many intervals, and SHARES. Raises Invalid if `to` holds anything else."""
     figures: dict[str, dict[str, Figure]] = {}
     if found.queues:
         wide, phone = plots.all_of(found), plots.all_of(found, wide=False)

@@ -1,8 +1,9 @@
 """Statistics of the events: throughput, depth over time, latency, redeliveries, dead letters.
 
-A message is done when it was popped, deleted or settled. Depth is the number of messages that are pushed and neither done nor buried,
-counted from the first event in the logs. Latency is the time since the push, as in the logs, which do not have it for bulk pops and
-settles. Spark counts; what is collected here does not grow with the number of messages."""
+A message is done when it was popped, deleted or settled. Depth is the number of messages that are
+pushed and neither done nor buried, counted from the first event in the logs. Latency is the time
+since the push, as in the logs, which do not have it for bulk pops and settles. Spark counts; what
+is collected here does not grow with the number of messages."""
 
 from __future__ import annotations
 
@@ -21,13 +22,15 @@ if TYPE_CHECKING:
 DONE = ("pop", "delete", "settle")
 BACK = ("release", "expired", "dead", "boot", "undelivered")
 WIDTHS = [0.01 * factor * 10 ** power for power in range(4) for factor in (1, 2, 5)] + [
-    30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, *(3600.0 * hours for hours in (1, 2, 6, 12)), *(86400.0 * days for days in (1, 2, 7, 28, 91, 364, 3640))]
+    30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, *(3600.0 * hours for hours in (1, 2, 6, 12)),
+    *(86400.0 * days for days in (1, 2, 7, 28, 91, 364, 3640))]
 SHARES = (0.5, 0.9, 0.95, 0.99, 1.0)
 
 
 @dataclass
 class Queue:
-    """Numbers of one queue: counts of events by verb, weighted by bulk counts, and seconds between its first and last."""
+    """Numbers of one queue: counts of events by verb, weighted by bulk counts, and seconds between
+    its first and last."""
 
     name: str
     verbs: dict[str, int] = field(default_factory=dict)
@@ -66,18 +69,23 @@ class Stats:
 
 
 def zone(found: Stats) -> timezone:
-    """The time zone of all times that are shown: this machine's, as it was at the last event. Its name is its distance from UTC."""
-    last = datetime.fromtimestamp(max((queue.last for queue in found.queues), default=0)).astimezone()
+    """The time zone of all times that are shown: this machine's, as it was at the last event. Its
+    name is its distance from UTC."""
+    last = datetime.fromtimestamp(max((queue.last for queue in found.queues),
+        default=0)).astimezone()
     plain, name = timezone(offset := last.utcoffset() or timedelta()), last.tzname() or ""
-    return plain if name == str(plain) or not name.isalpha() else timezone(offset, f"{name} ({plain})")
+    return plain if name == str(plain) or not name.isalpha() else timezone(offset,
+        f"{name} ({plain})")
 
 
 def deepest(found: Stats, most: int) -> list[tuple[str, list[int]]]:
-    """The depth of each queue over time, the deepest first; if they are more than `most`, the last row has the sum of the others."""
+    """The depth of each queue over time, the deepest first; if they are more than `most`, the last
+    row has the sum of the others."""
     names = sorted(found.series, key=lambda name: -max(point[2] for point in found.series[name]))
     if len(names) > most:
         names, others = names[:most - 1], names[most - 1:]
-        rest = [(f"{len(others)} others", [sum(depths) for depths in zip(*([point[2] for point in found.series[name]] for name in others))])]
+        rest = [(f"{len(others)} others", [sum(depths)
+            for depths in zip(*([point[2] for point in found.series[name]] for name in others))])]
     else:
         rest = []
     return [(name, [point[2] for point in found.series[name]]) for name in names] + rest
@@ -92,14 +100,18 @@ def thin(found: Stats, intervals: int = 20) -> Stats:
         for name, points in found.series.items()
     }
     places = [found.shares.index(share) for share in SHARES]
-    latency = {key: (count, [values[at] for at in places]) for key, (count, values) in found.latency.items()}
+    latency = {key: (count, [values[at] for at in places]) for key,
+        (count, values) in found.latency.items()}
     return replace(found, width=found.width * factor, series=series, latency=latency, shares=SHARES)
 
 
-def collect(events: DataFrame, intervals: int = 20, shares: tuple[float, ...] = SHARES, tell: Callable[[str], object] = lambda text: None) -> Stats:
-    """Collect the statistics from a table of events. Call `tell` with the first figures while the others are being counted."""
+def collect(events: DataFrame, intervals: int = 20, shares: tuple[float, ...] = SHARES,
+        tell: Callable[[str], object] = lambda text: None) -> Stats:
+    """Collect the statistics from a table of events. Call `tell` with the first figures while the
+    others are being counted."""
     events = events.selectExpr(
-        "concat(host, ':', queue) AS queue" if "host" in events.columns else "queue", "cast(time AS double) AS at", "verb", "id", "tries",
+        "concat(host, ':', queue) AS queue" if "host" in events.columns else "queue",
+        "cast(time AS double) AS at", "verb", "id", "tries",
         "size", "milliseconds", "reason", "count",
     ).persist()
     try:
@@ -115,7 +127,8 @@ def collect(events: DataFrame, intervals: int = 20, shares: tuple[float, ...] = 
 
 def overview(events: DataFrame) -> list[Queue]:
     queues: dict[str, Queue] = {}
-    sums = (F.sum("count").alias("number"), F.min("at").alias("first"), F.max("at").alias("last"), F.sum("size").alias("bytes"))
+    sums = (F.sum("count").alias("number"), F.min("at").alias("first"), F.max("at").alias("last"),
+        F.sum("size").alias("bytes"))
     for row in events.groupBy("queue", "verb").agg(*sums).collect():
         one = queues.setdefault(row["queue"], Queue(row["queue"]))
         one.verbs[row["verb"]] = row["number"]
@@ -130,24 +143,31 @@ def over_time(events: DataFrame, found: Stats, intervals: int) -> None:
     found.start = min(queue.first for queue in found.queues)
     span = max(queue.last for queue in found.queues) - found.start
     # one event alone has no rate: it is not a hundred a second
-    found.width = next((width for width in WIDTHS if span / width < intervals), WIDTHS[-1]) if span else 1.0
+    found.width = next((width for width in WIDTHS if span / width < intervals),
+        WIDTHS[-1]) if span else 1.0
     at = f"cast(floor(round((at - {found.start!r}D) * 100) / {found.width * 100!r}D) AS int) AS bin"
     names = ", ".join(f"'{verb}'" for verb in DONE)
     change = f"CASE WHEN verb = 'push' THEN count WHEN verb IN ({names}) THEN -count WHEN verb = 'bury' THEN -1 ELSE 0 END"
-    rows = events.selectExpr("queue", at, "if(verb = 'push', count, 0) AS pushed", f"if(verb IN ({names}), count, 0) AS done", f"{change} AS change")
+    rows = events.selectExpr("queue", at, "if(verb = 'push', count, 0) AS pushed",
+        f"if(verb IN ({names}), count, 0) AS done", f"{change} AS change")
     if any("bury" in queue.verbs for queue in found.queues):
         # A kick puts back buried messages, not delayed ones; and a buried message can be deleted
         buried = events.where("verb = 'bury'").select("queue", "id").distinct()
-        again = events.where("verb IN ('bury', 'kick', 'delete')").join(buried, ["queue", "id"]).selectExpr(
-            "queue", at, "verb", "lag(verb) OVER (PARTITION BY queue, id ORDER BY at, verb) AS before",
+        again = events.where("verb IN ('bury', 'kick', 'delete')").join(buried,
+            ["queue", "id"]).selectExpr(
+            "queue", at, "verb",
+            "lag(verb) OVER (PARTITION BY queue, id ORDER BY at, verb) AS before",
         ).where("before = 'bury' AND verb IN ('kick', 'delete')")
-        rows = rows.unionByName(again.selectExpr("queue", "bin", "0L AS pushed", "0L AS done", "1L AS change"))
+        rows = rows.unionByName(again.selectExpr("queue", "bin", "0L AS pushed", "0L AS done",
+            "1L AS change"))
     count = int(span / found.width) + 1
     parts = {queue.name: [[0, 0, 0] for _ in range(count)] for queue in found.queues}
-    for row in rows.groupBy("queue", "bin").agg({"pushed": "sum", "done": "sum", "change": "sum"}).collect():
+    for row in rows.groupBy("queue", "bin").agg({"pushed": "sum", "done": "sum",
+            "change": "sum"}).collect():
         # What happened at the very end belongs to the last interval, too
         part = parts[row["queue"]][min(row["bin"], count - 1)]
-        part[:] = [part[0] + row["sum(pushed)"], part[1] + row["sum(done)"], part[2] + row["sum(change)"]]
+        part[:] = [part[0] + row["sum(pushed)"], part[1] + row["sum(done)"],
+            part[2] + row["sum(change)"]]
     for name, series in parts.items():
         depth, points = 0, []
         for pushed, done, change_ in series:
@@ -159,7 +179,8 @@ def over_time(events: DataFrame, found: Stats, intervals: int) -> None:
 def delivery(events: DataFrame, found: Stats) -> None:
     """Latency, redeliveries, dead letters."""
     shares = ", ".join(map(repr, found.shares))
-    timed = events.where("verb IN ('pop', 'delete', 'reserve') AND milliseconds IS NOT NULL AND (verb <> 'reserve' OR tries = 1)")
+    timed = events.where(
+        "verb IN ('pop', 'delete', 'reserve') AND milliseconds IS NOT NULL AND (verb <> 'reserve' OR tries = 1)")
     # exact: the logs count in hundredths of a second, so there are few different values
     spread = F.expr(f"percentile(milliseconds, array({shares}))").alias("spread")
     for row in timed.groupBy("queue", "verb").agg(F.count("*").alias("number"), spread).collect():
@@ -170,10 +191,14 @@ def delivery(events: DataFrame, found: Stats) -> None:
         found.tries[row["queue"], row["tries"]] = row["count"]
     if not any("bury" in queue.verbs for queue in found.queues):
         return
-    buried = events.where("verb = 'bury'").selectExpr("queue", "id", "at", "coalesce(reason, '-') AS reason")
-    last = events.where("verb IN ('bury', 'kick', 'delete')").join(buried.select("queue", "id").distinct(), ["queue", "id"]).groupBy("queue", "id")
-    still = last.agg(F.expr("max(struct(at, verb))").alias("last")).where("last.verb = 'bury'").selectExpr("queue", "id", "last.at AS since")
-    for row in buried.join(still, ["queue", "id"], "left").selectExpr("queue", "reason", "if(since = at, 1, 0) AS still").groupBy(
+    buried = events.where("verb = 'bury'").selectExpr("queue", "id", "at",
+        "coalesce(reason, '-') AS reason")
+    last = events.where("verb IN ('bury', 'kick', 'delete')").join(buried.select("queue",
+        "id").distinct(), ["queue", "id"]).groupBy("queue", "id")
+    still = last.agg(F.expr("max(struct(at, verb))").alias("last")).where(
+        "last.verb = 'bury'").selectExpr("queue", "id", "last.at AS since")
+    for row in buried.join(still, ["queue", "id"], "left").selectExpr("queue", "reason",
+            "if(since = at, 1, 0) AS still").groupBy(
             "queue", "reason").agg({"*": "count", "still": "sum"}).collect():
         found.dead[row["queue"], row["reason"]] = (row["count(1)"], row["sum(still)"])
 
@@ -182,10 +207,12 @@ def text_overview(found: Stats) -> str:
     if not found.queues:
         return "no events"
     rows = [
-        (queue.name, queue.pushed, queue.done, queue.seconds, queue.pushed / queue.seconds, queue.done / queue.seconds, queue.pushed_bytes)
+        (queue.name, queue.pushed, queue.done, queue.seconds, queue.pushed / queue.seconds,
+        queue.done / queue.seconds, queue.pushed_bytes)
         for queue in found.queues
     ]
-    return "Throughput\n" + grid(["queue", "pushed", "done", "seconds", "pushed/s", "done/s", "bytes"], rows)
+    return "Throughput\n" + grid(["queue", "pushed", "done", "seconds", "pushed/s", "done/s",
+        "bytes"], rows)
 
 
 def text(found: Stats, first: bool = True) -> str:
@@ -200,20 +227,31 @@ def text(found: Stats, first: bool = True) -> str:
         points = [series[at] for series in found.series.values()]
         rows.append([
             when.strftime("%Y-%m-%d %H:%M:%S.%f" if found.width < 1 else "%Y-%m-%d %H:%M:%S")[:22],
-            sum(point[0] for point in points) / found.width, sum(point[1] for point in points) / found.width,
-            *([sum(point[2] for point in points)] if len(points) > 1 else []), *(values[at] for _, values in depths),
+            sum(point[0] for point in points) / found.width,
+            sum(point[1] for point in points) / found.width,
+            *([sum(point[2] for point in points)] if len(points) > 1 else []),
+            *(values[at] for _, values in depths),
         ])
-    heads = ["from", "pushed/s", "done/s", *(["depth"] if len(found.series) > 1 else []), *(f"depth {name}" for name, _ in depths)]
-    parts.append(f"Over time, by {found.width:g} s, in {where}; depth at the end of each\n" + grid(heads, rows))
-    latency = [[queue, {"pop": "push to pop", "delete": "push to delete", "reserve": "push to first reserve"}[verb], count, *values]
+    heads = ["from", "pushed/s", "done/s", *(["depth"] if len(found.series) > 1 else []),
+        *(f"depth {name}" for name, _ in depths)]
+    parts.append(f"Over time, by {found.width:g} s, in {where}; depth at the end of each\n"
+        + grid(heads, rows))
+    latency = [[queue, {"pop": "push to pop", "delete": "push to delete",
+        "reserve": "push to first reserve"}[verb], count, *values]
                for (queue, verb), (count, values) in sorted(found.latency.items())]
-    heads = ["queue", "from", "messages", *("most" if share == 1 else f"{share * 100:g}%" for share in found.shares)]
-    parts.append("Latency, milliseconds\n" + (grid(heads, latency) if latency else "none is in the logs"))
+    heads = ["queue", "from", "messages", *("most" if share == 1 else f"{share * 100:g}%"
+        for share in found.shares)]
+    parts.append("Latency, milliseconds\n" + (grid(heads, latency) if latency
+        else "none is in the logs"))
     rows = []
     for queue in found.queues:
         again = {tries: count for (name, tries), count in found.tries.items() if name == queue.name}
-        rows.append([queue.name, sum(again.values()), max(again, default=1), *(queue.verbs.get(verb, 0) for verb in BACK)])
-    parts.append("Redeliveries\n" + grid(["queue", "handed out again", "most tries", "released", "lease over", "owner dead", "at boot", "undelivered"], rows))
-    dead = [[queue, reason, count, still] for (queue, reason), (count, still) in sorted(found.dead.items())]
-    parts.append("Dead letters\n" + (grid(["queue", "reason", "buried", "still there"], dead) if dead else "none"))
+        rows.append([queue.name, sum(again.values()), max(again, default=1),
+            *(queue.verbs.get(verb, 0) for verb in BACK)])
+    parts.append("Redeliveries\n" + grid(["queue", "handed out again", "most tries", "released",
+        "lease over", "owner dead", "at boot", "undelivered"], rows))
+    dead = [[queue, reason, count, still] for (queue, reason),
+        (count, still) in sorted(found.dead.items())]
+    parts.append("Dead letters\n" + (grid(["queue", "reason", "buried", "still there"], dead)
+        if dead else "none"))
     return "\n\n".join(parts)

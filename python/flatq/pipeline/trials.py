@@ -1,7 +1,8 @@
-"""Run the crash laboratory with its trials spread by Spark's scheduler: outcomes to Parquet, and their plot beside them.
+"""Run the crash laboratory with its trials spread by Spark's scheduler: outcomes to Parquet, and
+their plot beside them.
 
-Each task of flatq.crashlab.campaign is a task of Spark. The executors need the source tree at the same path, and the system that the
-laboratory needs."""
+Each task of flatq.crashlab.campaign is a task of Spark. The executors need the source tree at the
+same path, and the system that the laboratory needs."""
 
 from __future__ import annotations
 
@@ -41,8 +42,10 @@ def rows(family: str, outcomes: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
 
         point = plain.get("point")
         yield (
-            text("family") or family, text("scenario"), text("verb") or text("scenario"), text("fault"), point if isinstance(point, int) else None,
-            text("call"), text("second"), text("outcome"), text("detail"), text("replay"), float(plain.get("seconds") or 0),
+            text("family") or family, text("scenario"), text("verb") or text("scenario"),
+            text("fault"), point if isinstance(point, int) else None,
+            text("call"), text("second"), text("outcome"), text("detail"), text("replay"),
+            float(plain.get("seconds") or 0),
             bool(plain.get("baseline", False)), json.dumps(more, default=str),
         )
 
@@ -66,16 +69,19 @@ def mapper(packages: str, work: str) -> Callable[[tuple[str, bytes]], list[tuple
     return run
 
 
-def run(spark: SparkSession, to: str, families: Sequence[str] = (), scenarios: Sequence[str] = (), which: Sequence[str] = (),
+def run(spark: SparkSession, to: str, families: Sequence[str] = (), scenarios: Sequence[str] = (),
+        which: Sequence[str] = (),
         limit: int | None = None, seed: int = 0, lib: str | None = None) -> DataFrame:
-    """Write the outcomes to Parquet at `to`, replace earlier ones, and return them. Raises Invalid if `to` holds anything else."""
+    """Write the outcomes to Parquet at `to`, replace earlier ones, and return them. Raises Invalid
+    if `to` holds anything else."""
     Place("campaign", to, spark).check()
     known = laboratory.families()
     for names, all_, what in ((families, known, "family"), (which, faults.FAULTS, "fault")):
         for name in names:
             if name not in all_:
                 raise Invalid(f"no {what} {name!r}: one of {', '.join(all_)}", 64)
-    wanted = [name for name in SCENARIOS if not scenarios or any(name.startswith(text) for text in scenarios)]
+    wanted = [name for name in SCENARIOS if not scenarios
+        or any(name.startswith(text) for text in scenarios)]
     if not wanted:
         raise Invalid(f"no scenario {scenarios[0]!r}", 64)
     there, reason = gate.available()
@@ -86,7 +92,8 @@ def run(spark: SparkSession, to: str, families: Sequence[str] = (), scenarios: S
     with laboratory.workplace() as work:
         tasks = [(family, pickle.dumps(task)) for family in families or known
             for task in known[family](system, options, work)]
-        outcomes = spark.sparkContext.parallelize(tasks, max(len(tasks), 1)).flatMap(mapper(PACKAGES, str(work)))
+        outcomes = spark.sparkContext.parallelize(tasks,
+            max(len(tasks), 1)).flatMap(mapper(PACKAGES, str(work)))
         with Place("campaign", to, spark).replaced() as new:
             spark.createDataFrame(outcomes, SCHEMA).write.parquet(new)
             # outcomes that took hours must not be lost because a picture fails

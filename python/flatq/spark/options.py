@@ -55,7 +55,8 @@ def sync(path: str, spool: str = "") -> None:
 
 
 def sync_all(spool: str) -> None:
-    """Sync every file system, if the verbs that use the spool sync: nobody says where Spark has written. Raises OSError, which os.sync does not."""
+    """Sync every file system, if the verbs that use the spool sync: nobody says where Spark has
+    written. Raises OSError, which os.sync does not."""
     if not verbs_module().syncs(spool):
         return
     # This reaches file systems too that we cannot open, but reports no error
@@ -63,9 +64,11 @@ def sync_all(spool: str) -> None:
     synced: set[int] = set()
     with open("/proc/self/mountinfo", "rb") as mounts:
         for fields in (line.split(b" ") for line in mounts):
-            path = os.fsdecode(re.sub(rb"\\([0-7]{3})", lambda code: bytes([int(code[1], 8)]), fields[4]))
-            # To open an automounter's directory would mount something. Whoever looks at what a server or a program serves that is gone waits for ever; and
-            # there, a write that failed is an error when the file is closed
+            path = os.fsdecode(re.sub(rb"\\([0-7]{3})", lambda code: bytes([int(code[1], 8)]),
+                fields[4]))
+            # To open an automounter's directory would mount something. Whoever looks at what a
+            # server or a program serves that is gone waits for ever; and there, a write that failed
+            # is an error when the file is closed
             if re.match(b"autofs|nfs|cifs|smb3|afs|fuse", fields[fields.index(b"-") + 1]):
                 continue
             # RACE: another program may unmount it meanwhile
@@ -112,26 +115,31 @@ class Place:
         return flat.is_queue(os.path.join(self.spool, flat.disk_name(self.queue)))
 
     def claim(self, consumer: str, most: int) -> list[Segment]:
-        """Claim up to `most` messages, and return all that `consumer` holds; raises LookupError if there is no such queue."""
+        """Claim up to `most` messages, and return all that `consumer` holds; raises LookupError if
+        there is no such queue."""
         try:
-            held: list[Segment] = verb("claim", ["-c", consumer, "-n", str(min(most, MOST)), "--", self.queue], self.spool, _segments)
+            held: list[Segment] = verb("claim", ["-c", consumer, "-n", str(min(most, MOST)), "--",
+                self.queue], self.spool, _segments)
             return held
         except Exception as error:
             # a closed and empty queue has nothing to claim; a name that never claimed holds nothing
-            if getattr(error, "code", None) == 69 or missing(error) and "no queue" not in str(error):
+            if getattr(error, "code", None) == 69 or missing(error) and "no queue" not in str(
+                    error):
                 return []
             raise
 
     def marks(self, consumer: str) -> tuple[int, int]:
-        """The offset up to which `consumer` has settled, and the one up to which it has claimed, whatever became of those messages."""
+        """The offset up to which `consumer` has settled, and the one up to which it has claimed,
+        whatever became of those messages."""
         done, *ends = flat.marks(self.spool, self.queue, consumer)
         return done, ends[-1] if ends else done
 
     def lock(self, consumer: str) -> int | None:
-        """A descriptor; while it is open, no other process may read as `consumer`. None if the name has never claimed here. Raises RuntimeError if another
-        reader has the lock, and OSError."""
+        """A descriptor; while it is open, no other process may read as `consumer`. None if the name
+        has never claimed here. Raises RuntimeError if another reader has the lock, and OSError."""
         try:
-            number = os.open(flat.claim_dir(self.spool, self.queue, consumer), os.O_RDONLY | os.O_CLOEXEC)
+            number = os.open(flat.claim_dir(self.spool, self.queue, consumer),
+                os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return None
         end = time.monotonic() + PATIENCE
@@ -140,20 +148,25 @@ class Place:
                 fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return number
             except BlockingIOError:
-                # the process of a query that has just ended or was killed may hold the lock for a moment
+                # the process of a query that has just ended or was killed may hold the lock for a
+                # moment
                 if time.monotonic() > end:
                     os.close(number)
-                    raise RuntimeError(f"queue '{self.queue}': another query reads as consumer '{consumer}'") from None
+                    raise RuntimeError(
+                        f"queue '{self.queue}': another query reads as consumer '{consumer}'") from None
                 time.sleep(0.05)
             except OSError:
-                # Do not go on without the lock, even where the file system has none: no verb works there either, and two queries could read one message
+                # Do not go on without the lock, even where the file system has none: no verb works
+                # there either, and two queries could read one message
                 os.close(number)
                 raise
 
     def settle(self, consumer: str, offset: int) -> int:
-        """Settle whole segments up to offset, and return the offset reached. First sync what Spark has written. Raises LookupError if there
-        is no such queue, and OSError if a sync fails: then nothing is settled, nor later, until `flatq unclaim` has given back what was claimed by
-        then. The system reports an error of a sync once, so a sync that succeeds after that proves nothing."""
+        """Settle whole segments up to offset, and return the offset reached. First sync what Spark
+        has written. Raises LookupError if there is no such queue, and OSError if a sync fails: then
+        nothing is settled, nor later, until `flatq unclaim` has given back what was claimed by
+        then. The system reports an error of a sync once, so a sync that succeeds after that proves
+        nothing."""
         done, *all_ends = flat.marks(self.spool, self.queue, consumer)
         ends = [end for end in all_ends if end <= offset]
         if not ends:
@@ -163,13 +176,16 @@ class Place:
         claims = flat.claim_dir(self.spool, self.queue, consumer)
         for name in os.listdir(claims):
             if re.fullmatch(r"unsynced\.[0-9]+", name) and int(name[9:]) > done:
-                raise OSError(errno.EIO, f"a sync has failed, so what Spark wrote may be lost: flatq unclaim -c {consumer} {self.queue}, and write it elsewhere", claims)
-        # Hadoop does not sync local files: a power cut would lose the table after the queue has deleted its messages
+                raise OSError(errno.EIO,
+                    f"a sync has failed, so what Spark wrote may be lost: flatq unclaim -c {consumer} {self.queue}, and write it elsewhere", claims)
+        # Hadoop does not sync local files: a power cut would lose the table after the queue has
+        # deleted its messages
         try:
             sync_all(self.spool)
         except OSError:
             with contextlib.suppress(OSError), verbs_module().private():
-                os.close(os.open(f"{claims}/unsynced.{all_ends[-1]}", os.O_CREAT | os.O_WRONLY, 0o666))
+                os.close(os.open(f"{claims}/unsynced.{all_ends[-1]}", os.O_CREAT | os.O_WRONLY,
+                    0o666))
             raise
         try:
             verb("settle", ["-c", consumer, "--", str(ends[-1]), self.queue], self.spool)
@@ -200,7 +216,8 @@ def _ends(options: Mapping[str, str], name: str, usual: str) -> dict[str, int] |
     try:
         return {str(key): int(value) for key, value in json.loads(text).items()}
     except (ValueError, AttributeError, TypeError):
-        raise ValueError(f"option {name}: '{usual}' or as {{\"jobs\": 700}}, not {text!r}") from None
+        raise ValueError(
+            f"option {name}: '{usual}' or as {{\"jobs\": 700}}, not {text!r}") from None
 
 
 def _yes(options: Mapping[str, str], name: str, default: bool) -> bool:
@@ -213,7 +230,8 @@ def _yes(options: Mapping[str, str], name: str, default: bool) -> bool:
 
 
 KNOWN = {
-    "path", "queue", "consumer", "startingoffsets", "endingoffsets", "maxoffsetspertrigger", "minpartitions", "failondataloss", "includeheaders",
+    "path", "queue", "consumer", "startingoffsets", "endingoffsets", "maxoffsetspertrigger",
+    "minpartitions", "failondataloss", "includeheaders",
     "base64", "jobid", "priority", "lease", "wait", "checkpointlocation", "querytimeout",
 }
 
@@ -227,10 +245,12 @@ class Options:
             raise ValueError(f"flatq has no option {unknown[0]!r}")
         where = options.get("path") or os.environ.get("FLATQ_DIR")
         if not where:
-            where = os.path.join(os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state"), "flatq")
+            where = os.path.join(os.environ.get("XDG_STATE_HOME")
+                or os.path.expanduser("~/.local/state"), "flatq")
         where = where[5:] if where.startswith("file:") else where
         self.path = os.path.abspath("/" + where.lstrip("/") if where.startswith("//") else where)
-        queues = [name.strip() for name in (options.get("queue") or ("" if write else "default")).split(",")]
+        queues = [name.strip() for name in (options.get("queue")
+            or ("" if write else "default")).split(",")]
         self.queues = [name for name in queues if name]
         if len(set(self.queues)) != len(self.queues):
             raise ValueError("option queue: a queue is named twice")
@@ -245,7 +265,8 @@ class Options:
         self.wild = glob.has_magic(self.path)
 
     def places(self) -> list[Place]:
-        """The queues in each spool that the path matches. `host` is the text that its first wildcard matches."""
+        """The queues in each spool that the path matches. `host` is the text that its first
+        wildcard matches."""
         if not self.wild:
             if not os.path.isdir(self.path):
                 raise LookupError(f"no spool at {self.path}")
@@ -260,15 +281,18 @@ class Options:
         hosts = [spool.split(os.sep)[at] for spool in spools]
         if len(set(hosts)) != len(hosts):
             raise ValueError("option path: the first wildcard must tell the spools apart")
-        places = [Place(spool, queue, host) for spool, host in zip(spools, hosts) for queue in self.queues
+        places = [Place(spool, queue, host) for spool,
+            host in zip(spools, hosts) for queue in self.queues
                   if os.path.isdir(os.path.join(spool, flat.disk_name(queue)))]
         if not places:
             raise LookupError(f"no queue {self.queues[0]!r} in any spool at {self.path}")
         return places
 
     def parallel(self, count: int) -> int:
-        """The number of partitions for so many messages. A task of Spark costs as much as some thousand of them."""
+        """The number of partitions for so many messages. A task of Spark costs as much as some
+        thousand of them."""
         if self.partitions:
             return self.partitions
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        cores = len(os.sched_getaffinity(0)) if hasattr(os,
+            "sched_getaffinity") else os.cpu_count() or 1
         return min(cores, 1 + count // 10000)

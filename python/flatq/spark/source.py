@@ -1,4 +1,5 @@
-"""The data source: batch and stream readers over `claim`. sink.py has the writers, format.py the format on the disk."""
+"""The data source: batch and stream readers over `claim`. sink.py has the writers, format.py the
+format on the disk."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped,import-not-found,unused-ignore]
 from pyspark.sql.datasource import (
-    DataSource, DataSourceReader, DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter, EqualTo, Filter, GreaterThan,
+    DataSource, DataSourceReader, DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter,
+    EqualTo, Filter, GreaterThan,
     GreaterThanOrEqual, In, InputPartition, IsNotNull, LessThan, LessThanOrEqual,
 )
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
@@ -31,17 +33,21 @@ class Part(InputPartition):
     vanish: bool = False
 
 
-def _parts(pieces: list[tuple[Place, flat.Piece]], partitions: int, **more: Any) -> list[InputPartition]:
+def _parts(pieces: list[tuple[Place, flat.Piece]], partitions: int,
+        **more: Any) -> list[InputPartition]:
     where = {piece.path: place for place, piece in pieces}
     parts: list[InputPartition] = []
     for some in flat.pack([piece for _, piece in pieces], partitions):
-        runs = [(place, tuple(run)) for place, run in itertools.groupby(some, lambda piece: where[piece.path])]
+        runs = [(place, tuple(run)) for place, run in itertools.groupby(some,
+            lambda piece: where[piece.path])]
         parts.append(Part(tuple(runs), **more))
     return parts
 
 
-def _claimed(place: Place, held: Iterable[Segment], low: int, high: int, strict: bool) -> Iterator[flat.Piece]:
-    """The flat files with offsets from low to below high. Raises Lost if a part of them is not held and `strict`."""
+def _claimed(place: Place, held: Iterable[Segment], low: int, high: int,
+        strict: bool) -> Iterator[flat.Piece]:
+    """The flat files with offsets from low to below high. Raises Lost if a part of them is not held
+    and `strict`."""
     at = low
     for segment in sorted(held, key=lambda segment: segment.offset):
         if segment.end <= low or segment.offset >= high:
@@ -72,7 +78,8 @@ class _Reads:
             return
         for place, pieces in partition.pieces:
             yield from flat.rows(
-                pieces, place.queue, place.host, headers=options.headers, base64=options.base64, with_host=options.wild,
+                pieces, place.queue, place.host, headers=options.headers, base64=options.base64,
+                with_host=options.wild,
                 strict=options.strict, vanish=partition.vanish, ids=partition.ids,
             )
 
@@ -94,11 +101,13 @@ class Reader(_Reads, DataSourceReader):
             if column == ("queue",) and isinstance(one, (EqualTo, In)):
                 wanted: set[Any] = set(value or ()) if isinstance(one, In) else {value}
                 self.queues = wanted if self.queues is None else self.queues & wanted
-            elif column == ("offset",) and isinstance(value, int) and isinstance(one, (EqualTo, GreaterThan, GreaterThanOrEqual)):
+            elif column == ("offset",) and isinstance(value, int) and isinstance(one,
+                    (EqualTo, GreaterThan, GreaterThanOrEqual)):
                 self.low = max(self.low, value + isinstance(one, GreaterThan))
                 if isinstance(one, EqualTo):
                     self.high = min(self.high, value + 1)
-            elif column == ("offset",) and isinstance(value, int) and isinstance(one, (LessThan, LessThanOrEqual)):
+            elif column == ("offset",) and isinstance(value, int) and isinstance(one,
+                    (LessThan, LessThanOrEqual)):
                 self.high = min(self.high, value + isinstance(one, LessThanOrEqual))
             else:
                 yield one
@@ -108,7 +117,8 @@ class Reader(_Reads, DataSourceReader):
         for place in options.places():
             if self.queues is not None and place.queue not in self.queues:
                 continue
-            for piece in self.ready(place) if options.consumer is None else self.held(place, options.consumer):
+            for piece in self.ready(place) if options.consumer is None else self.held(place,
+                    options.consumer):
                 found.append((place, piece))
         count = sum(piece.count for _, piece in found)
         if options.consumer is None:
@@ -138,11 +148,13 @@ class Reader(_Reads, DataSourceReader):
         most = min(options.limit or MOST, MOST if high is None else max(high - low, 0))
         held = place.claim(consumer, most)
         end = min(place.marks(consumer)[1], low + most)
-        yield from _claimed(place, held, max(low, first, self.low), min(end, self.high), options.strict)
+        yield from _claimed(place, held, max(low, first, self.low), min(end, self.high),
+            options.strict)
 
 
 class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Offsets as Spark keeps them: {"path": SPOOL, "consumer": NAME, "offsets": {QUEUE: OFFSET}}. The numbers are those of `claim`."""
+    """Offsets as Spark keeps them: {"path": SPOOL, "consumer": NAME, "offsets": {QUEUE: OFFSET}}.
+    The numbers are those of `claim`."""
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
@@ -160,9 +172,11 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
     def places(self) -> list[Place]:
         # Not in __init__: for errors there, PySpark reports only that there is no reader
         if not self.consumer:
-            raise ValueError("option consumer is missing: the name that a stream claims messages as, its own alone (letters, digits, - and _)")
+            raise ValueError(
+                "option consumer is missing: the name that a stream claims messages as, its own alone (letters, digits, - and _)")
         if self.options.starting is not None:
-            raise ValueError("option startingOffsets: only 'earliest': a work queue has no past that could be left out")
+            raise ValueError(
+                "option startingOffsets: only 'earliest': a work queue has no past that could be left out")
         if self._places is None:
             self._places = self.options.places()
         return self._places
@@ -172,11 +186,13 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _offsets(self, offset: dict[str, Any]) -> dict[str, int]:
         if offset.get("consumer") != self.consumer:
-            raise ValueError(f"this checkpoint is of consumer {offset.get('consumer')!r}, and the option says {self.consumer!r}")
+            raise ValueError(
+                f"this checkpoint is of consumer {offset.get('consumer')!r}, and the option says {self.consumer!r}")
         return dict(offset["offsets"])
 
     def _claim(self, place: Place, most: int) -> list[Segment]:
-        """As Place.claim. From then on no other process may read as this consumer, as long as this process lives."""
+        """As Place.claim. From then on no other process may read as this consumer, as long as this
+        process lives."""
         self._lock(place)
         held = self.held[place.key] = place.claim(self.consumer, most)
         self._lock(place)
@@ -188,7 +204,8 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._claim(place, 0)
 
     def _claim_up_to(self, place: Place, end: int) -> int:
-        """Claim up to that offset, if it is not claimed yet and so much is ready. Return the offset up to which messages are claimed."""
+        """Claim up to that offset, if it is not claimed yet and so much is ready. Return the offset
+        up to which messages are claimed."""
         done, last = place.marks(self.consumer)
         if last < end:
             self._claim(place, end - done)
@@ -253,7 +270,8 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
                     f"queue '{place.queue}': this checkpoint stands at offset {low}, and consumer '{self.consumer}' has settled up to {done}: "
                     "another query reads as it, or it was unclaimed. Option failOnDataLoss=false goes on with what is there"
                 )
-            most = min(left, MOST if self.target is None else max(self.target.get(place.key, 0) - low, 0))
+            most = min(left, MOST if self.target is None else max(self.target.get(place.key,
+                0) - low, 0))
             end = min(max(low, self._claim_up_to(place, low + most)), low + most)
             left -= end - low
             ends[place.key] = end
@@ -273,10 +291,12 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if not any(segment.end >= high for segment in held):
                     self._await()
                     held = self._claim(place, 0)
-                found += [(place, piece) for piece in _claimed(place, held, low, high, self.options.strict)]
+                found += [(place, piece) for piece in _claimed(place, held, low, high,
+                    self.options.strict)]
         gone = sorted(set(ends) - {place.key for place in self.places})
         if gone and any(ends[key] != before.get(key) for key in gone):
-            raise ValueError(f"this checkpoint reads queue {gone[0]!r} too, and the option queue does not name it")
+            raise ValueError(
+                f"this checkpoint reads queue {gone[0]!r} too, and the option queue does not name it")
         if self.target is not None and self.most < MOST:
             # the next batch follows at once, so claim it now
             self._begin(lambda: self._ahead(ends))
@@ -301,11 +321,13 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class FlatqSource(DataSource):
-    """`spark.read.format("flatq")`, `readStream`, `write` and `writeStream`: a queue's messages as a table, and a table's rows as messages.
+    """`spark.read.format("flatq")`, `readStream`, `write` and `writeStream`: a queue's messages as
+    a table, and a table's rows as messages.
 
-    Columns: queue string, offset bigint, timestamp timestamp (when it was pushed), value binary, attempts int (how often it was handed
-    out, this time included); with includeHeaders also headers struct<id bigint, priority bigint, key string> (key: the hash of
-    `push -k`); and host string in front, where the path has wildcards.
+    Columns: queue string, offset bigint, timestamp timestamp (when it was pushed), value binary,
+    attempts int (how often it was handed out, this time included); with includeHeaders also headers
+    struct<id bigint, priority bigint, key string> (key: the hash of `push -k`); and host string in
+    front, where the path has wildcards.
 
     | option | read, write | default | means |
     | --- | --- | --- | --- |
@@ -323,14 +345,18 @@ class FlatqSource(DataSource):
     | priority, lease | write | 65536, 60 | as for `push`; a column `priority` overrides it for each row |
     | wait | write | 0 | seconds to wait for room in a queue with a bound |
 
-    **Batch read.** With a consumer, it claims what is ready and reads all that the consumer holds. The messages stay claimed, whichever process
-    dies, and are read again next time, until they are settled; `flatq.spark.claimed` does both in a `with`. Without a consumer, it only looks
-    at what is ready and takes nothing; `offset` is then the message's id, and messages that others take meanwhile may be missing.
+    **Batch read.** With a consumer, it claims what is ready and reads all that the consumer holds.
+    The messages stay claimed, whichever process dies, and are read again next time, until they are
+    settled; `flatq.spark.claimed` does both in a `with`. Without a consumer, it only looks at what
+    is ready and takes nothing; `offset` is then the message's id, and messages that others take
+    meanwhile may be missing.
 
-    **Stream.** A batch's messages are claimed before Spark plans it (with Trigger.AvailableNow and a limit, while the batch before it runs), and
-    settled once the next batch has begun. So shell consumers may work beside it, a batch that is planned again after a crash is the same, and
-    sinks that Spark commits exactly once have each message once. The last batch is settled by the first batch of the next start, or by
-    `flatq.spark.run` and `flatq.spark.settle_checkpoint`. Before that, what Spark has written is synced (`FLATQ_SYNC=off`: not)."""
+    **Stream.** A batch's messages are claimed before Spark plans it (with Trigger.AvailableNow and
+    a limit, while the batch before it runs), and settled once the next batch has begun. So shell
+    consumers may work beside it, a batch that is planned again after a crash is the same, and sinks
+    that Spark commits exactly once have each message once. The last batch is settled by the first
+    batch of the next start, or by `flatq.spark.run` and `flatq.spark.settle_checkpoint`. Before
+    that, what Spark has written is synced (`FLATQ_SYNC=off`: not)."""
 
     @classmethod
     def name(cls) -> str:
@@ -341,7 +367,8 @@ class FlatqSource(DataSource):
         return (
             ("host string, " if options.wild else "")
             + f"queue string, offset bigint, timestamp timestamp, value {'string' if options.base64 else 'binary'}, attempts int"
-            + (", headers struct<id: bigint, priority: bigint, key: string>" if options.headers else "")
+            + (", headers struct<id: bigint, priority: bigint, key: string>" if options.headers
+            else "")
         )
 
     def reader(self, schema: StructType) -> DataSourceReader:
