@@ -14,7 +14,7 @@ batch_putback() {
 
 # batch_putback_locked DIRECTORY - batch_putback under the lock
 batch_putback_locked() {
-  need engine/fold engine/proof
+  need engine/flat engine/proof
   # After a boot, a damaged conf does not keep messages from coming back (queue_after_boot)
   [ "$batch_why" = boot ] || queue_conf || return
   # A marker is created under the lock, so it does not come meanwhile
@@ -62,7 +62,7 @@ message_held() {
 # batch_read DIRECTORY - for a settled batch or segment, set batch_bodies to the ids of its slips,
 # and batch_keys to `KEY ID` of each key
 batch_read() {
-  need engine/fold engine/proof
+  need engine/flat engine/proof
   names_in "$1" || return
   batch_bodies='' batch_keys='' batch_flats='' batch_lines=0
   for batch_name in $names; do

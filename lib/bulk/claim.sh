@@ -7,7 +7,7 @@
 # NAME has claimed before: it grows, and is never given twice. The idea of offsets that a consumer
 # commits is Kafka's. All of it happens under the queue's lock.
 
-need engine/slip engine/sync engine/proof engine/fold engine/reclaim bulk/batch bulk/take
+need engine/slip engine/sync engine/proof engine/flat engine/reclaim bulk/batch bulk/take
 
 # claim_open NAME - set `claim` to NAME's directory, claim_settled, and claim_names to all segments
 # and marks, in order; return 66 if NAME never claimed anything here

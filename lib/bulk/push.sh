@@ -1,7 +1,7 @@
 # bulk/push.sh - store many messages at once: write flat files beside the queue, then rename them
 # into it
 
-need engine/lock engine/sync engine/boot engine/proof engine/fold engine/bound bulk/batch
+need engine/lock engine/sync engine/boot engine/proof engine/flat engine/bound bulk/batch
 
 # bulk_push l|0|import QUEUE - store each line of standard input, or each piece that ends with a
 # NUL, or what lib/import reads, as a message. Reads push_priority push_lease push_wait push_length.

@@ -3,7 +3,7 @@
 # A bulk take makes a batch, a directory out/batch.PID-TIME.NONCE.0 with slips and flat files under
 # their old names. They come back when the owner is dead. The marker in done/ has the same name.
 
-need engine/slip engine/lock engine/take engine/back engine/proof engine/fold engine/reclaim
+need engine/slip engine/lock engine/take engine/back engine/proof engine/flat engine/reclaim
 need engine/piped bulk/batch
 
 # bulk_choose MOST - under the lock, move up to MOST messages of $q, whole flat files or a run of

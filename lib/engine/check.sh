@@ -1,7 +1,7 @@
 # engine/check.sh - check every file of a queue and set aside what is not whole: once after each
 # boot, and by doctor at any time
 
-need engine/slip engine/queues engine/lock engine/boot engine/proof engine/key engine/fold \
+need engine/slip engine/queues engine/lock engine/boot engine/proof engine/key engine/flat \
   engine/settle engine/reclaim bulk/batch
 
 # queue_after_boot - put back all that was handed out, since every owner and every waiter is gone
@@ -127,7 +127,6 @@ boot_putback_one() {
 # boot_putback_flush - remove from out/ what has slips in wal/ now
 boot_putback_flush() {
   [ "$boot_count" -gt 0 ] || return 0
-  # shellcheck disable=SC2086 # names without blanks
   sync_paths "$q/wal" || return
   # shellcheck disable=SC2086 # names without blanks
   (cd "$q/out" && exec rm -f $boot_made) || { disk_failed "$q/out"; return; }

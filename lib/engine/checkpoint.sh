@@ -1,7 +1,7 @@
 # engine/checkpoint.sh - the checkpoint of a queue and of the spool
 
 need engine/slip engine/queues engine/lock engine/push engine/boot engine/proof engine/process \
-  engine/fold engine/reclaim engine/wait bulk/batch
+  engine/flat engine/reclaim engine/wait bulk/batch
 
 # checkpoint QUEUE - promote, put back; then, with the lock, recover, sweep, fold, rotate the log.
 # Idempotent; runs beside all other verbs. A message that cannot be put back, since the disk is

@@ -46,7 +46,7 @@ lock_recover() {
     [ ! -e "$lock_path" ] || lock_left=1
   done
   [ -n "$lock_left" ] || return 0
-  need engine/fold
+  need engine/flat
   lock_said=$(queue_recover || { lock_code=$?; printf '%s' "$why"; exit $lock_code; }) && return 0
   lock_code=$?
   why=${lock_said:-"queue '$queue': cannot be recovered"}

@@ -82,7 +82,7 @@ look_first() {
         slip_parse "$scan_name" || { set_aside "$scan_place/$scan_name" || return; continue; }
         set -- "$q/$scan_place/$scan_name"; break ;;
       esac
-      need engine/fold engine/missed
+      need engine/flat engine/missed
       under_lock take_unfold || return
     done ;;
   esac

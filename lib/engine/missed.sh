@@ -18,7 +18,7 @@ take_missed() {
       esac
     fi ;;
   *)
-    need engine/fold
+    need engine/flat
     under_lock take_unfold || return ;;
   esac
   [ "$take_lost" = "$take_from" ] || { take_lost=$take_from; return 66; }

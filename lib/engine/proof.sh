@@ -223,7 +223,7 @@ names_for_id() {
 # path_has_message PATH ID - return 0 if PATH, below $q, is the message's slip, or a flat file with
 # its line, or gone by now; else 1; 74 if it cannot be read
 path_has_message() {
-  need engine/fold
+  need engine/flat
   flat_parse "${1##*/}" || return 0
   ! [ "$2" \< "$flat_first" ] && ! [ "$flat_last" \< "$2" ] || return 1
   message_in_flat "$q/$1" "$2"

@@ -48,7 +48,7 @@ message_find() {
   find_again=
   while :; do
     find_slip "$1" && return 0
-    need engine/fold
+    need engine/flat
     if find_flat "$1"; then
       need engine/lock
       under_lock find_unfold || return
@@ -255,10 +255,10 @@ message_release() {
   wake "$q/wait"
 }
 
-# tries_over - return whether the message in the slip_ variables has had all tries that the queue
-# allows
+# tries_over [MOST] - return whether the message in the slip_ variables has had all its tries: MOST,
+# else as many as the queue allows; 0: no limit
 tries_over() {
-  [ "$queue_most_tries" != 0 ] && [ "$slip_tries" -ge "$queue_most_tries" ]
+  [ "${1:-$queue_most_tries}" != 0 ] && [ "$slip_tries" -ge "${1:-$queue_most_tries}" ]
 }
 
 # slip_move_window PLACE MAKE NAME - make a directory of PLACE, delayed/ or buried/, by MAKE, rename

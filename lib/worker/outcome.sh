@@ -30,7 +30,7 @@ work_outcome() {
   *)
     if work_command_at_fault "$@"; then
       work_retry && die "$work_exit" "$work_why"
-    elif [ "$work_most_here" != 0 ] && [ "$slip_tries" -ge "$work_most_here" ]; then
+    elif tries_over "$work_most_here"; then
       work_bury
     else
       work_retry && work_say "$job_reason, again in $work_pause s" && work_count failed

@@ -1,5 +1,5 @@
 """What the names of slips and of flat files say; lib/README.md (Body and slip) and
-lib/engine/fold.sh have the tables."""
+lib/engine/flat.sh have the tables."""
 
 from __future__ import annotations
 

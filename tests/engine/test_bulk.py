@@ -129,7 +129,7 @@ def test_which_messages_are_in_a_flat_file(flatq, tmp_path, awk):
     (tmp_path / "bin/awk").symlink_to(shutil.which(awk))
     flat = tmp_path / "0000065536.000000000008.000000000012.2.0.abcdef"
     flat.write_text("0000065536.000000000008.0\t\n0000065536.000000000012.0\t\n")
-    script = ('lib=$1; . "$lib/engine/common.sh"; shell_reset; need engine/spool engine/fold; q=x '
+    script = ('lib=$1; . "$lib/engine/common.sh"; shell_reset; need engine/spool engine/flat; q=x '
         'queue=x; flat_parse "${2##*/}"; message_in_flat "$2" "$3"')
     for number, code in (("000000000008", 0), ("000000000010", 1), ("000000000012", 0)):
         assert subprocess.run([flatq.shell, "-c", script, "sh", LIB, flat, number],

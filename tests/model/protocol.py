@@ -622,7 +622,7 @@ class Protocol:
         if lost:
             yield DIE
 
-    # engine/fold.sh
+    # engine/flat.sh
 
     def recover(self):
         """lock_recover, queue_recover"""

@@ -1,6 +1,6 @@
 """Read a spool without the verbs: slips, flat files and bodies.
 
-Follows lib/README.md, lib/engine/slip.sh and lib/engine/fold.sh. Use it only while nothing else
+Follows lib/README.md, lib/engine/slip.sh and lib/engine/flat.sh. Use it only while nothing else
 runs on the spool. """
 from __future__ import annotations
 

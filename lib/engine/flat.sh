@@ -1,4 +1,4 @@
-# engine/fold.sh - fold single messages into flat files, and unfold them again: this keeps the cost
+# engine/flat.sh - fold single messages into flat files, and unfold them again: this keeps the cost
 # of push and pop from growing with the depth
 #
 # All of it happens under the queue's lock, after recovery, which only rolls forward (I6). A run is
