@@ -3,7 +3,7 @@
 # take_back - give back what was taken and not settled; keep `why`
 take_back() {
   # A signal may come after the marker was created: then the message is settled and stays so
-  [ -n "$taken" ] && [ ! -e "$q/done/$taken" ] || return 0
+  [ -n "$taken" ] && ! is_settled "$taken" || return 0
   need engine/settle
   take_why=$why body_said=
   slip_path=$q/out/$taken
@@ -18,7 +18,7 @@ take_back() {
 take_stopped() {
   trap - HUP INT TERM
   # The message is settled already: finish as if the signal had come a moment later
-  [ -z "$taken" ] || [ ! -e "$q/done/$taken" ] || return 0
+  [ -z "$taken" ] || ! is_settled "$taken" || return 0
   # Give the lock back, since the signal may have come before we had recovered: take_back takes it
   # again if it needs it, and that recovers first (R3)
   [ -z "$lock_held" ] || { need engine/lock; unlock_queue; }

@@ -225,8 +225,7 @@ spool_boot_unread() {
 # queue_mend - if the queue $q could not be recovered at the boot, try it again; return 74 if it
 # still fails
 queue_mend() {
-  # A look that fails would say that it was recovered: twice (R1)
-  [ -e "$q/unread" ] || [ -e "$q/unread" ] || return 0
+  seen "$q/unread" || return 0
   need engine/proof engine/check
   lock_spool || return
   # RACE: another verb may have done it while we waited

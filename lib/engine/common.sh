@@ -182,6 +182,11 @@ name_to_disk() {
   done
 }
 
+# seen PATH - as [ -e PATH ], but look twice: one look that failed is no absence (R1)
+seen() {
+  [ -e "$1" ] || [ -e "$1" ]
+}
+
 # clock_read - set `now` to the hundredths of a second since the system started, in 12 digits, so
 # that times compare as text. It never goes back
 clock_read() {

@@ -93,7 +93,7 @@ look_first() {
 # and not settled; return 66 if none is
 look_slips() {
   for slip_path in "$@"; do
-    [ -f "$slip_path" ] && [ ! -e "$q/done/${slip_path##*/}" ] || continue
+    [ -f "$slip_path" ] && ! is_settled "$slip_path" || continue
     slip_of "$slip_path"
     slip_parse "$slip" && return 0
   done

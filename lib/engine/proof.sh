@@ -198,7 +198,7 @@ nowhere() {
   for proof_path in $names; do
     case $proof_path in
     out/batch.*) continue ;;
-    out/*) [ ! -e "$q/done/${proof_path##*/}" ] || continue ;;
+    out/*) ! is_settled "$proof_path" || continue ;;
     esac
     path_has_message "$proof_path" "$1" && return 0
     [ $? -ne 74 ] || return 74
@@ -322,7 +322,7 @@ slips_left() {
     out/batch.*) continue ;;
     esac
     slip_of "$q/$proof_path"
-    slip_parse "$slip" && [ ! -e "$q/done/${proof_path##*/}" ] && return 0
+    slip_parse "$slip" && ! is_settled "$proof_path" && return 0
   done
   return 66
 }

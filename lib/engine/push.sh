@@ -37,8 +37,8 @@ ids_last_range() {
   ids_found=
   # Digits only: shells calculate with the name (R7)
   for range in "$FLATQ_DIR"/.ids/[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9]; do
-    # Look twice before using an older range: some of its ids may not be on the disk (R1)
-    [ ! -e "$range/open" ] && [ ! -e "$range/open" ] || ids_found=$range
+    # Some ids of an older range may not be on the disk
+    ! seen "$range/open" || ids_found=$range
   done
   range=$ids_found
   [ -n "$range" ] || { why='the spool has no range of ids'; return 74; }

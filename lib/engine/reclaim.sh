@@ -42,8 +42,7 @@ promote_flush() {
 # that a count does not miss them on their way
 promote_these() {
   need engine/lock
-  # A stat can fail (ENOMEM) and look like absence, so test twice
-  if { [ -e "$q/conf" ] || [ -f "$q/conf" ]; } && [ -z "$lock_held" ]; then
+  if [ -z "$lock_held" ] && seen "$q/conf"; then
     lock_queue || return
     mv -f "$@" "$q/wal/"
     unlock_queue

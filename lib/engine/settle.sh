@@ -89,7 +89,7 @@ find_slip() {
   for slip_path in "$q"/out/??????????."$1".* "$q"/wal/??????????."$1".* \
     "$q"/head/*/??????????."$1".* "$q"/delayed/*/*/??????????."$1".* \
     "$q"/buried/*/*/????????????.??????????."$1".* "$q"/buried/????????????.??????????."$1".*; do
-    [ -e "$slip_path" ] && [ ! -e "$q/done/${slip_path##*/}" ] || continue
+    [ -e "$slip_path" ] && ! is_settled "$slip_path" || continue
     slip_of "$slip_path"
     slip_parse "$slip" || continue
     case $slip_path in
@@ -203,8 +203,7 @@ slip_room() {
 # bound_lock - take the lock if the queue has a conf, which may set a bound. Called before the clock
 # is read for a time that goes into a name (R5)
 bound_lock() {
-  # A look that fails would say that there is none: twice (R1)
-  if [ -z "$lock_held" ] && { [ -e "$q/conf" ] || [ -e "$q/conf" ]; }; then
+  if [ -z "$lock_held" ] && seen "$q/conf"; then
     need engine/lock
     lock_queue || return
     slip_locked=1

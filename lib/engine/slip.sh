@@ -58,6 +58,12 @@ rename_path() {
   [ -e "$2" ] || { why="it is unknown whether ${1#"$FLATQ_DIR/"} was renamed"; return 74; }
 }
 
+# is_settled PATH - whether the message whose slip is, or was, at PATH in out/ is settled: a pop
+# leaves the slip, and makes a marker of the same name in done/
+is_settled() {
+  [ -e "$q/done/${1##*/}" ]
+}
+
 # queue_log VERB [REASON] - write a line about the message in slip_* to the queue's log: time, verb,
 # id, tries, size, milliseconds since it was pushed
 queue_log() {

@@ -78,8 +78,8 @@ take_pick() {
     }
     take_there="$take_there $take_queue"
     # Look for `closed` before the scan: then the scan finds every push that was acknowledged before
-    # the close. A look that fails would say that it is open: twice (R1)
-    [ -e "$q/closed" ] || [ -e "$q/closed" ] || take_open=1
+    # the close.
+    seen "$q/closed" || take_open=1
     queue_put_back_due || return
     queue_scan
     [ -z "$scan_place" ] || return 0
@@ -128,7 +128,7 @@ queue_put_back_due() {
   [ $# -lt 200 ] || { need engine/reclaim; queue_reclaim || return; }
   # What was popped lies in out/ until the sweep: only what is held may come back
   for tend_path in "$q"/out/*; do
-    [ -e "$q/done/${tend_path##*/}" ] && continue
+    ! is_settled "$tend_path" || continue
     [ "$tend_path" != "$q/out/*" ] || return 0
     need engine/reclaim
     queue_reclaim

@@ -135,7 +135,7 @@ wait_due_queue() {
     case ${due_path##*.} in
     *[!0-9]*) continue ;;
     esac
-    [ -e "$q/done/${due_path##*/}" ] || wait_due_lower "${due_path##*.}"
+    is_settled "$due_path" || wait_due_lower "${due_path##*.}"
   done
 }
 

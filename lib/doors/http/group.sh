@@ -82,7 +82,7 @@ group_busy() {
     [ ! -e "$group_path" ] || { queue_reclaim || return 1; break; }
   done
   for group_path in "$q"/out/* "$q"/claimed/*/????????????.[1-9]*; do
-    [ ! -e "$group_path" ] || [ -e "$q/done/${group_path##*/}" ] || return 0
+    [ ! -e "$group_path" ] || is_settled "$group_path" || return 0
   done
   return 1
 }

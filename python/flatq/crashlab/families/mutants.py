@@ -171,8 +171,8 @@ MUTANTS: dict[str, Mutant] = {
         ('queue_reclaim(): ! reclaim_settled || continue', ''),
     )),
     'a signal puts back without a look for the marker': Mutant(race('a signal behind the marker'), (
-        ('take_back(): && [ ! -e "$q/done/$taken" ]', ''),
-        ('take_stopped(): [ -z "$taken" ] || [ ! -e "$q/done/$taken" ] || return 0', ''),
+        ('take_back(): && ! is_settled "$taken"', ''),
+        ('take_stopped(): [ -z "$taken" ] || ! is_settled "$taken" || return 0', ''),
     )),
     'what a dead bulk taker had is put back without a try more': Mutant(
         race('too many tries of bulk takers'), (
