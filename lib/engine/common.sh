@@ -5,28 +5,15 @@
 
 needed=' '
 
-# shell_forget - unset inherited variables that would change what flatq does, except those in the
-# man page: the list has all that are read with a default. Set FLATQ_VERB, the name at the front of
-# error lines, to that of the started file
-shell_forget() {
-  unset FLATQ_DOOR OPTARG batch body_said body_wrong bulk_asks bulk_bytes check_doctor \
-    create_bound create_most daemon_code door_data door_epoch door_gone door_longest door_mark \
-    door_nonce door_verb epoch follow_said guard_group ids_opened key_id key_is kick_place \
-    launch_door launch_most launch_port launch_unix length list_text lock_said method names \
-    place_name plain proof_delayed push_begun push_bulk push_cr push_dot push_dot_file push_dup \
-    push_follows push_length push_wait putbacks python_path q queue reason remote_port remote_unix \
-    remote_user request rights_queues rights_verbs rights_words shell_locale shell_own shell_quiet \
-    shell_umask slip_size spool_all spool_path stalk_beanstalkd tally_tubes wait_asked wait_due \
-    wait_fifo wait_sleeper wait_woken why work_lease work_path work_queues work_rest
-  FLATQ_VERB=${0##*/} shell_own=$$
-}
+# The name at the front of error lines
+FLATQ_VERB=${0##*/} shell_own=$$
 
-shell_forget
+# Names that a caller may have exported for ends of his own, and that lib reads with a default
+unset FLATQ_DOOR OPTARG batch epoch length method names plain putbacks q queue reason request why
 
-# shell_reset - undo settings of the caller that would change what a script does. Every executable
-# calls it first. From then on descriptor 2 is /dev/null, and 5 is the caller's standard error: what
-# programs and shells say of a failure goes nowhere, since verbs say it in their own words. In a
-# door, door_open does that
+# shell_reset - undo what of the caller's settings would change a script. Every executable calls it
+# first. From then on 5 is the caller's standard error, and 2 is /dev/null: verbs say in their own
+# words what programs and shells say of a failure. In a door, door_open does that
 shell_reset() {
   LC_ALL=C; export LC_ALL
   unset CDPATH TIME_STYLE QUOTING_STYLE BLOCK_SIZE LS_BLOCK_SIZE PERLIO PERL5OPT PERL_UNICODE \
@@ -69,15 +56,14 @@ shell_reset() {
   esac
 }
 
-# disk_failed DIRECTORY [WHAT] - after a failed write below DIRECTORY, set `why` to WHAT (else the
-# queue) and the reason; return 77 if permissions are missing, 69 if the queue was dropped
-# meanwhile, else 74
+# disk_failed DIRECTORY [WHAT] - a write below DIRECTORY has failed: set `why` to WHAT (else the
+# queue) and the reason. Return 77 not allowed, 69 the queue was dropped meanwhile, else 74
 disk_failed() {
   need engine/disk
   disk_why "$@"
 }
 
-# need PART ... - source lib/PART.sh, once (lib/CONTRIBUTING.md, "Reading the code")
+# need PART ... - source lib/PART.sh, once
 need() {
   for need_part in "$@"; do
     case $needed in
@@ -89,14 +75,14 @@ need() {
   done
 }
 
-# die CODE TEXT - print one line on standard error and exit; a door answers its client instead
+# die CODE TEXT - print one line on standard error, and exit. A door answers its client instead
 die() {
   [ -z "${FLATQ_DOOR:-}" ] || door_die "$@"
   printf '%s: %s\n' "$FLATQ_VERB" "$2" >&"${shell_quiet:-5}"
   exit "$1"
 }
 
-# trap_stop FUNCTION [PART] - make HUP, INT and TERM call `FUNCTION SIGNAL`, of lib/PART.sh, which
+# trap_stop FUNCTION [PART] - make HUP, INT and TERM call `FUNCTION SIGNAL` of lib/PART.sh. It
 # switches these traps off first, gives back what it can, and ends by end_by
 trap_stop() {
   for trap_signal in HUP INT TERM; do
@@ -119,17 +105,16 @@ other_option() {
 
 # operands WHAT WORD ... - exit if an option stands behind the first WORD, which is WHAT
 operands() {
-  operands_what=$1
-  shift
-  [ $# -lt 2 ] || for operands_word in "$@"; do
+  [ $# -gt 2 ] || return 0
+  for operands_word in "$@"; do
     case $operands_word in
-    -?*) die 64 "options come before the $operands_what" ;;
+    -?*) die 64 "options come before the $1" ;;
     esac
   done
 }
 
 # is_number VALUE MAX - set `number` to VALUE without leading zeros; return 1 if it is no number, or
-# above MAX. Compares lengths, then text: no shell counts in 200 digits
+# above MAX. Compared as text: no shell counts in 200 digits
 is_number() {
   case $1 in
   '' | *[!0-9]*) return 1 ;;
@@ -139,8 +124,7 @@ is_number() {
   [ ${#number} -lt ${#2} ] || { [ ${#number} -eq ${#2} ] && ! [ "$number" \> "$2" ]; }
 }
 
-# option_number LETTER VALUE MAX - as is_number, but exit with an error line if VALUE is wrong. In a
-# door, a -w may be shorter than asked for
+# option_number LETTER VALUE MAX - is_number, or exit. A door may shorten a -w
 option_number() {
   is_number "$2" "$3" || die 65 "-$1 takes a number from 0 to $3"
   [ "$1" != w ] || [ "$number" -le "${door_longest:-$number}" ] || number=$door_longest
@@ -158,7 +142,8 @@ pad() {
   while [ ${#padded} -lt ${#2} ]; do padded=0$padded; done
 }
 
-# name_check NAME - return 65 unless it can be a queue's: no path upward, and beanstalkd allows it
+# name_check NAME - return 65 unless a queue may have that name: beanstalkd allows it, and it is no
+# path upward
 name_check() {
   case $1 in
   '' | -* | *[!A-Za-z0-9+/\;.\$_\(\)-]* | . | .. | ./* | ../* | */. | */.. | */./* | */../*)
@@ -169,7 +154,7 @@ name_check() {
   [ ${#1} -le 200 ] || { why='bad queue name: longer than 200 bytes'; return 65; }
 }
 
-# name_to_disk NAME - set `name_disk` to NAME as one path component: `/` becomes `,` and a leading
+# name_to_disk NAME - set `name_disk` to NAME as one part of a path: `/` becomes `,` and a leading
 # dot `%.`, which no NAME has
 name_to_disk() {
   name_disk=$1
@@ -190,17 +175,13 @@ seen() {
 # clock_read - set `now` to the hundredths of a second since the system started, in 12 digits, so
 # that times compare as text. It never goes back
 clock_read() {
-  read -r clock_now clock_rest <"$FLATQ_PROC/uptime" || {
-    # RACE: in a trap, while another signal waits for its trap, every `read` of dash fails
-    clock_now=$(exec cat "$FLATQ_PROC/uptime" 9>&-) && clock_now=${clock_now%% *} &&
-      [ -n "$clock_now" ] || die 74 'cannot read the clock'
-  }
+  read -r clock_now clock_rest <"$FLATQ_PROC/uptime" || die 74 'cannot read the clock'
   clock_now=000000000000${clock_now%.*}${clock_now#*.}
   now=${clock_now#"${clock_now%????????????}"}
 }
 
-# clock_epoch TIME - set `epoch_time` to TIME as hundredths of a second since 1970, 12 digits, by
-# the spool's wall clock (lib/README.md, "Clocks")
+# clock_epoch TIME - set `epoch_time` to TIME in hundredths of a second since 1970, 12 digits, by the
+# spool's wall clock (lib/README.md, "Clocks")
 clock_epoch() {
   unpad "$1"
   pad $((unpadded + epoch * 100)) 000000000000

@@ -1,12 +1,11 @@
-# engine/lock.sh - the lock of a queue: taking it, recovering first, and changing files under it
+# engine/lock.sh - the lock of a queue: take it, recover first, change files under it
 
 # lock_queue - wait for the queue's lock, on descriptor 9, then finish what a killed holder has
-# begun, so that no caller can forget to (R3). Children that write inherit it, so a child that
-# outlives its shell still holds the lock. Others get 9>&-.
+# begun (R3). Children that write inherit it, so that one which outlives its shell still holds the
+# lock; others get 9>&-
 lock_queue() {
-  # Without `command`, a failed exec would end the shell. Only read: who opened it for writing would
-  # create the lock of a queue that another verb is only beginning to make, which says that all its
-  # places are synced
+  # Opened for reading: that cannot create the lock of a queue that is only being made. Without
+  # `command`, a failed exec would end the shell
   { [ -w "$q/lock" ] && command exec 9<"$q/lock"; } ||
     { need engine/proof; queue_there || return; disk_failed "$q"; return; }
   flock 9 || {
@@ -17,21 +16,19 @@ lock_queue() {
     unlock_queue
     return $lock_code
   }
-  # Not before: a signal may end flock while it waits, and the trap may then change files (R3)
+  # Not before: a trap that comes while flock waits does not hold it
   lock_held=1
-  # RACE: another process may have dropped the queue, and created a new one of the same name,
-  # meanwhile
+  # RACE: the queue may have been dropped, and made again, meanwhile
   # shellcheck disable=SC3013 # -ef is in every shell that is named in the README
   [ "$q/lock" -ef "/proc/self/fd/9" ] ||
     { need engine/proof; queue_there 9; } || { lock_code=$?; unlock_queue; return $lock_code; }
-  # The time before the wait is old: read the clock again (R5).
+  # (R5)
   clock_read
   lock_recover || { lock_code=$?; unlock_queue; return $lock_code; }
 }
 
-# lock_recover - make the places again if a drop was killed; then finish the fold or unfold of a
-# killed holder. queue_recover runs in `$( )`, since it parses other slips into the slip_ variables,
-# which hold the caller's message
+# lock_recover - make the places again if a drop was killed, and finish a killed fold or unfold. That
+# runs in `$( )`, since it parses other slips into the slip_ variables of the caller's message
 lock_recover() {
   lock_left=
   if [ -e "$q/dropping" ]; then
@@ -56,19 +53,18 @@ lock_recover() {
   return 74
 }
 
-# drop_wait - called after a failure that a drop may have caused: without -f, it removes the places,
-# and makes them again if it finds a message. Return 0 if a drop was at work, or was killed at it,
-# and we have waited for its end; 1 if there is none, or we hold the lock; else what lock_queue
-# returns (69: the queue is gone). RACE: a drop may have ended before we look, so a caller that gets
-# 1 tries once more
+# drop_wait - called after a failure that a drop may have caused: it removes the places, and makes
+# them again if it finds a message. Return 0 if we have waited for the end of one; 1 if there is none,
+# or we hold the lock; else as lock_queue (69: the queue is gone). RACE: it may have ended before we
+# look, so a caller that gets 1 tries once more
 drop_wait() {
   [ -z "$lock_held" ] && [ -e "$q/dropping" ] || return 1
   lock_queue || return
   unlock_queue
 }
 
-# place_first PLACE - set place_name to the first name in fold/ or unfold/. Each of the two holds an
-# empty file `~`: a listing without it has failed (R1)
+# place_first PLACE - set place_name to the first name in fold/ or unfold/. Each of them holds an empty
+# file `~`: a listing without it has failed (R1)
 place_first() {
   for place_try in 1 2; do
     place_name='' place_seen=''
@@ -84,14 +80,13 @@ place_first() {
   return 74
 }
 
-# unlock_queue - give the queue's lock back.
+# unlock_queue - give the queue's lock back
 unlock_queue() {
   lock_held=
   exec 9>&-
 }
 
-# under_lock FUNCTION [ARGUMENT ...] - run it under the queue's lock; take the lock first, unless
-# this process holds it
+# under_lock FUNCTION [ARGUMENT ...] - run it under the queue's lock, which we may hold already
 under_lock() {
   [ -z "$lock_held" ] || { "$@"; return; }
   lock_queue || return
@@ -102,16 +97,14 @@ under_lock() {
   return $under_code
 }
 
-# file_put NAME TEXT - replace the file $q/NAME as a whole. CRASH: the checkpoint removes the new
-# file from tmp/
+# file_put NAME TEXT - replace the file $q/NAME as a whole. CRASH: the checkpoint clears tmp/
 file_put() {
   put_path=$q/tmp/$$-$now.put
   printf '%s\n' "$2" >"$put_path" && mv -f "$put_path" "$q/$1"
 }
 
-# set_aside PATH - move the file at PATH, below the queue's directory, which is neither a slip nor a
-# flat file, to tmp/strange.*; or, if it is what disk_try of a failed verb has left there, remove
-# it. Sets strange_shown to what of PATH a terminal may be shown
+# set_aside PATH - move what is at PATH, below $q, and neither a slip nor a flat file, to
+# tmp/strange.*; remove what disk_try has left. Set strange_shown to what a terminal may be shown
 set_aside() {
   nonce_read
   strange_name=${1##*/}

@@ -1,9 +1,9 @@
 # engine/slip.sh - a slip (lib/README.md, "Body and slip"): parse its name, rename it, log that
 
-# slip_parse NAME - set id, slip_priority ... slip_counts, slip_owner, slip_deadline; return 1 if
-# NAME is not valid in wal/ or out/
+# slip_parse NAME - set id and the slip_ variables to what NAME, in wal/ or out/, says; return 1 if it
+# is not valid
 slip_parse() {
-  # Only these characters: any others could act as a pattern when the shell splits the name
+  # Others could act as a pattern when the shell splits the name
   case $1 in
   *[!0-9a-z.-]*) return 1 ;;
   esac
@@ -45,10 +45,9 @@ slip_parse() {
   id=$unpadded
 }
 
-# rename_path FROM TO - rename FROM to TO; return 0 if the file is at TO now, 1 if it was not
-# renamed. The status of mv is not enough: an mv that was killed or failed after its rename has
-# renamed (R2). If mv says that there is no FROM, another process was faster. 74: neither is there,
-# so another process has moved the file on, or removed it, from FROM or from TO.
+# rename_path FROM TO - rename FROM to TO. Return 0 if it was renamed, also by an mv that was killed
+# afterwards (R2); 1 if not, or if another process was faster; 74 if another has moved the file on,
+# or removed it, from FROM or from TO
 rename_path() {
   moved_said=$(exec mv -f "$1" "$2" 2>&1) && return 0
   case $moved_said in
@@ -64,8 +63,7 @@ is_settled() {
   [ -e "$q/done/${1##*/}" ]
 }
 
-# queue_log VERB [REASON] - write a line about the message in slip_* to the queue's log: time, verb,
-# id, tries, size, milliseconds since it was pushed
+# queue_log VERB [REASON] - write a line about the message in the slip_ variables to the queue's log
 queue_log() {
   clock_epoch "$now"
   # Without the 1 in front, a shell would take them for octal
