@@ -2,7 +2,7 @@
 
 # take_back - give back what was taken and not settled; keep `why`
 take_back() {
-  # A signal may come after the marker was created: then the message is settled and stays so
+  # A signal may come after the marker was created
   [ -n "$taken" ] && ! is_settled "$taken" || return 0
   need engine/settle
   take_why=$why body_said=
@@ -13,14 +13,13 @@ take_back() {
   taken=
 }
 
-# take_stopped SIGNAL - the trap of pop and reserve, and the last step of bulk_stop: put the message
-# back before the process ends
+# take_stopped SIGNAL - the trap of pop and reserve, and the end of bulk_stop: put the message back
 take_stopped() {
   trap - HUP INT TERM
-  # The message is settled already: finish as if the signal had come a moment later
+  # It is settled: finish as if the signal had come a moment later
   [ -z "$taken" ] || ! is_settled "$taken" || return 0
-  # Give the lock back, since the signal may have come before we had recovered: take_back takes it
-  # again if it needs it, and that recovers first (R3)
+  # The signal may have come before we had recovered: whoever takes the lock again does that first
+  # (R3)
   [ -z "$lock_held" ] || { need engine/lock; unlock_queue; }
   take_back
   [ -z "${wait_fifo:-}" ] || { need engine/wait; wait_end; }

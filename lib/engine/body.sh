@@ -1,10 +1,10 @@
-# engine/body.sh - a body that is not whole, or cannot be read. A power cut leaves any part of a
-# body that was not synced: a shorter file, or one with zeros in it
+# engine/body.sh - a body that is not whole, or cannot be read. A power cut leaves any part of one
+# that was not synced: a shorter file, or zeros in it
 
 need engine/slip engine/proof engine/piped
 
-# body_look - look at the body of the message in the slip_ variables: return 0 if it is whole, 1 if
-# it is damaged or not there, 74 if it cannot be read, 75 if only a program has failed
+# body_look - return 0 if the body of the message in the slip_ variables is whole, 1 if it is
+# damaged or not there, 74 if it cannot be read, 75 if only a program has failed
 body_look() {
   there "$q/body/$slip_id" || return
   # shellcheck disable=SC2017 # whole threes
@@ -18,14 +18,13 @@ body_look() {
   [ "${body_count##* }" = $body_letters ]
 }
 
-# body_text - print the letters of base64 in the body. tr's time is linear, and base64 does not tell
-# damage from a failure of its own
+# body_text - print the letters of base64 in the body, in linear time
 body_text() {
   tr -dc 'A-Za-z0-9+/=' <"$q/body/$slip_id" 9>&-
 }
 
-# body_fault - set body_reason if nobody can have the message: `damaged`; `unreadable` if its body
-# could not be read at the second try either. Return 1 if it may be put back
+# body_fault - set body_reason if nobody can have the message: `damaged`, or `unreadable` at the
+# second try. Return 1 if it may be put back
 body_fault() {
   body_look
   case $?.$slip_tries in

@@ -5,11 +5,14 @@
 
 needed=' '
 
-# The name at the front of error lines
-FLATQ_VERB=${0##*/} shell_own=$$
+# shell_forget - unset names that lib reads with a default, and that a caller may have exported for
+# ends of his own. Set FLATQ_VERB, the name at the front of error lines
+shell_forget() {
+  unset FLATQ_DOOR OPTARG batch epoch length method names plain putbacks q queue reason request why
+  FLATQ_VERB=${0##*/} shell_own=$$
+}
 
-# Names that a caller may have exported for ends of his own, and that lib reads with a default
-unset FLATQ_DOOR OPTARG batch epoch length method names plain putbacks q queue reason request why
+shell_forget
 
 # shell_reset - undo what of the caller's settings would change a script. Every executable calls it
 # first. From then on 5 is the caller's standard error, and 2 is /dev/null: verbs say in their own
@@ -180,8 +183,8 @@ clock_read() {
   now=${clock_now#"${clock_now%????????????}"}
 }
 
-# clock_epoch TIME - set `epoch_time` to TIME in hundredths of a second since 1970, 12 digits, by the
-# spool's wall clock (lib/README.md, "Clocks")
+# clock_epoch TIME - set `epoch_time` to TIME in hundredths of a second since 1970, 12 digits, by
+# the spool's wall clock (lib/README.md, "Clocks")
 clock_epoch() {
   unpad "$1"
   pad $((unpadded + epoch * 100)) 000000000000

@@ -1,10 +1,8 @@
-# engine/input.sh - read a message that ends before standard input does: after a number of bytes, at
-# a dot, or because it is too long
+# engine/input.sh - read a message that ends before standard input does
 
-# input_encode LENGTH - as body_encode, of the part of standard input that is the message. The left
-# side of a pipe has no exit status, so it writes a word when it has finished (R6); of a stated
-# length, input_whole sees whether all came. Set push_read to `all` if it was read, whether or not
-# base64 could write it: dd reads all before it writes, or the rest is read here
+# input_encode LENGTH - body_encode for a part of standard input. The left side of a pipe writes a
+# word when it has finished (R6); of a stated length, input_whole sees whether all came. Set
+# push_read to `all` if it was read, whether or not base64 could write it
 input_encode() {
   encode_said=good
   if [ -n "$1" ]; then
@@ -22,8 +20,8 @@ input_encode() {
   fi
 }
 
-# input_part - print the part of standard input that is the message: up to the line with the dot
-# (push_dot), or a little over FLATQ_MOST_BYTES
+# input_part - print the message: up to the line with the dot (push_dot), or a little over
+# FLATQ_MOST_BYTES
 input_part() {
   if [ -z "${push_dot:-}" ]; then
     input_most
@@ -36,7 +34,7 @@ input_part() {
 }
 
 # input_exact LENGTH [exec] - print LENGTH bytes of standard input, and read none of what follows,
-# which is not ours; `head -c` may read ahead. `exec`: replace the shell that a pipe has started
+# as `head -c` may. `exec`: replace the shell that a pipe has started
 input_exact() {
   case $1 in
   0) ;;
@@ -45,8 +43,8 @@ input_exact() {
   esac
 }
 
-# input_ended - return 74 unless a read proves that standard input is at its end: a dd that was
-# killed, or could not read, does not (R6)
+# input_ended - return 74 unless a read proves that standard input is at its end: a killed dd does
+# not (R6)
 input_ended() {
   ended_said=$(exec dd bs=1 count=1 2>&1 >/dev/null)
   case $?.$ended_said in
@@ -57,8 +55,7 @@ input_ended() {
 }
 
 # blanks_off TEXT MOST - set blanks_left to TEXT without the blanks and tabs around it; return 1 if
-# they are more than MOST. One by one: the time of one pattern for all grows by the square of their
-# number
+# they are more than MOST. One by one: the time of a pattern for all is quadratic
 blanks_off() {
   blanks_left=$1 blanks_count=0
   while [ $blanks_count -le "$2" ]; do
@@ -84,15 +81,14 @@ input_to_dot() {
   (cd "$q/tmp" && exec sed -n -e "$input_dot" -e q -e '}' -e p)
 }
 
-# input_whole LENGTH - after the body of slip_size bytes was written: return 65 if it is too short
-# or too long or has no dot, 74 if the input was not read in full
+# input_whole LENGTH - the body of slip_size bytes is written: return 65 if it is too short or too
+# long or has no dot, 74 if the input was not read in full
 input_whole() {
   case ${push_dot:+dot}.$encode_said in
   .good | dot.good | dot.dottedgood) ;;
   *) why="queue '$queue': input failed"; return 74 ;;
   esac
-  # RACE: a client may end the connection right after its dot, so of that only the dot itself is
-  # asked
+  # RACE: a client may leave right after its dot, so there only the dot is asked
   [ -n "$1${push_dot:-}" ] || door_whole "$slip_size" || return
   if [ -n "$1" ]; then
     [ "$slip_size" = "$1" ] || {
@@ -114,8 +110,7 @@ input_whole() {
 # in full
 input_dotted() {
   [ "${encode_said%good}" = dotted ] || { why="queue '$queue': input failed"; return 74; }
-  # The file has a whole line only if the dot had its newline: else it may have been the first byte
-  # of a line that was cut
+  # Without its newline, the dot may have been the first byte of a line that was cut
   if ! read -r input_dot <"$q/tmp/$push_dot_file"; then
     need engine/proof
     measure -l "$q/tmp/$push_dot_file" || return

@@ -27,8 +27,8 @@ lock_queue() {
   lock_recover || { lock_code=$?; unlock_queue; return $lock_code; }
 }
 
-# lock_recover - make the places again if a drop was killed, and finish a killed fold or unfold. That
-# runs in `$( )`, since it parses other slips into the slip_ variables of the caller's message
+# lock_recover - make the places again if a drop was killed, and finish a killed fold or unfold.
+# That runs in `$( )`, since it parses other slips into the slip_ variables of the caller's message
 lock_recover() {
   lock_left=
   if [ -e "$q/dropping" ]; then
@@ -54,17 +54,17 @@ lock_recover() {
 }
 
 # drop_wait - called after a failure that a drop may have caused: it removes the places, and makes
-# them again if it finds a message. Return 0 if we have waited for the end of one; 1 if there is none,
-# or we hold the lock; else as lock_queue (69: the queue is gone). RACE: it may have ended before we
-# look, so a caller that gets 1 tries once more
+# them again if it finds a message. Return 0 if we have waited for the end of one; 1 if there is
+# none, or we hold the lock; else as lock_queue (69: the queue is gone). RACE: it may have ended
+# before we look, so a caller that gets 1 tries once more
 drop_wait() {
   [ -z "$lock_held" ] && [ -e "$q/dropping" ] || return 1
   lock_queue || return
   unlock_queue
 }
 
-# place_first PLACE - set place_name to the first name in fold/ or unfold/. Each of them holds an empty
-# file `~`: a listing without it has failed (R1)
+# place_first PLACE - set place_name to the first name in fold/ or unfold/. Each of them holds an
+# empty file `~`: a listing without it has failed (R1)
 place_first() {
   for place_try in 1 2; do
     place_name='' place_seen=''

@@ -1,10 +1,9 @@
-# engine/look.sh - find a message without taking it: the first in a state, or one by its id in any
-# queue
+# engine/look.sh - find a message without taking it: the first in a state, or one by its id
 
 need engine/slip engine/lock engine/queues engine/take engine/settle
 
-# message_first STATE - set `slip_path` and the slip_ variables of the first message in that state,
-# and leave it there; return 66 if there is none
+# message_first STATE - set `slip_path` and the slip_ variables of the first message in that state;
+# return 66 if there is none
 message_first() {
   clock_read
   queue_put_back_due
@@ -31,7 +30,7 @@ message_first() {
 }
 
 # message_search ID [tend] - message_find in all queues; set q and queue too. Return 66 if it is
-# proved that no queue has it. `tend`: first put back messages whose delay or lease is over
+# proved that none has it. `tend`: first put back what is due
 message_search() {
   look_id=$1 look_tend=${2:-} look_tries=
   need engine/proof
@@ -62,7 +61,7 @@ look_in() {
     message_find "$look_id"
   look_code=$?
   case $look_code in
-  # Not the name of a queue, or the queue was dropped
+  # No name of a queue, or the queue was dropped
   65 | 69) return 66 ;;
   esac
   return $look_code

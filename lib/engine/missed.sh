@@ -28,20 +28,18 @@ take_missed() {
   return 74
 }
 
-# take_unfold - under the lock, unfold the flat file that queue_scan has found. A message in fold/
-# or unfold/ is already out of there: lock_queue has finished what was begun
+# take_unfold - under the lock, unfold the flat file that queue_scan has found. What was in fold/ or
+# unfold/ is out of there: lock_queue has finished what was begun
 take_unfold() {
   [ "$scan_place" != queue ] || queue_unfold "$scan_name"
 }
 
-# taken_ours - return 66 if it is proved that what was taken is no longer ours, 74 if that is
-# unknown
+# taken_ours - return 66 if it is proved that what was taken is no longer ours, 74 if unknown
 taken_ours() {
   expect_path "$q/out/$taken" "queue '$queue': message $id is no longer yours"
 }
 
-# settle_missed - why taken_settle could not rename the slip; settle_code is what rename_path
-# returned
+# settle_missed - why taken_settle could not rename the slip; settle_code is rename_path's
 settle_missed() {
   [ "$settle_code" -eq 1 ] || return 74
   taken_ours || return

@@ -1,8 +1,7 @@
 # engine/piped.sh - a pipe whose both sides must have succeeded
 
-# piped FILTER COMMAND ... - write what FILTER makes of COMMAND's output to standard output. Return
-# 0 only if both have succeeded. COMMAND is the left side of a pipe, whose status is lost, so it
-# writes a word when it has finished (R6)
+# piped FILTER COMMAND ... - print what FILTER makes of COMMAND's output; return 0 only if both have
+# succeeded. COMMAND writes a word when it has finished, since a pipe loses its status (R6)
 piped() {
   piped_filter=$1
   shift

@@ -1,13 +1,12 @@
 # engine/process.sh - when a process started, and whether the owner of a message is dead
 
-# process_started PID - set `started` to the time when PID started, 12 digits; return 1 if there is
-# no such process, or it has ended and was not reaped: in a container whose first process does not
-# reap, it may stay for ever. This is field 22 of /proc/PID/stat, counted after the command's name,
-# which may contain anything; a tick is 1/100 s.
+# process_started PID - set `started` to the time when PID started, 12 digits (field 22 of
+# /proc/PID/stat, in hundredths); return 1 if there is no such process, or it has ended and nobody
+# has reaped it
 process_started() {
   started_over=
   read -r started_line <"/proc/$1/stat" || return 1
-  # A command's name may contain a newline: append lines until the name is closed
+  # A command's name may contain a newline
   case $started_line in
   *') '*) ;;
   *) started_line=$(cat "/proc/$1/stat") || return 1 ;;
@@ -24,9 +23,8 @@ process_started() {
   started=$padded
 }
 
-# owner_dead PID-TIME - return 0 only if it is proved that the process PID that lived at TIME is
-# gone. If the PID is in use again, that process started later. A look that failed proves nothing
-# (R1)
+# owner_dead PID-TIME - return 0 only if it is proved (R1) that the process PID that lived at TIME
+# is gone. If the PID is in use again, that process started later
 owner_dead() {
   if process_started "${1%-*}"; then
     [ "$started" \> "${1#*-}" ]

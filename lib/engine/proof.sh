@@ -1,25 +1,22 @@
-# engine/proof.sh - what the engine accepts as proof that something is not there (rule R1 in
-# lib/README.md)
+# engine/proof.sh - what is proof that something is not there (R1 in lib/README.md)
 #
-# A glob that matches nothing and a `[ -e ]` that is false look the same when the directory could
-# not be read. So a function that removes, settles or says "nothing there" asks here, or relies on a
-# rename or an rmdir that succeeded. `ls` and `find` end with 0 only if they have read everything.
+# A glob that matches nothing, and a `[ -e ]` that is false, look the same when the system could not
+# read. `ls` and `find` end with 0 only if they have read everything.
 #
-# The answers: 66, it is proved that nothing is there; 74, the system does not say; 0 or 75,
-# something is there or may be, so look again. Each function names those that it gives.
+# The answers: 66, proved that nothing is there; 74, the system does not say; 0 or 75, something is
+# there or may be: look again. Each function names those that it gives.
 
 need engine/slip
 
-# names_in DIRECTORY - set `names` to all names in it, sorted, one a line; return 74 if it cannot be
-# listed completely
+# names_in DIRECTORY - set `names` to all names in it, sorted, one a line; return 74 if that fails
 names_in() {
   names=$(exec ls -q "$1" 9>&-) && return 0
   why="queue '${queue:-}': cannot list ${1#"${q:-}/"}"
   return 74
 }
 
-# spool_listed PATH ... - return 66 if these paths, which a glob gave, are all queues of the spool,
-# 75 if there are more, 74 if unknown
+# spool_listed PATH ... - return 66 if these paths, of a glob, are all queues of the spool; 75 there
+# are more; 74
 spool_listed() {
   names_in "$FLATQ_DIR" || return
   [ -e "$1" ] || shift
@@ -49,8 +46,8 @@ $1
 }
 
 # find_names ARGUMENT ... - set `names` to what find prints about these places of the queue; return
-# 74 if it fails, 69 if the queue is gone. RACE: find fails if a directory that it has listed (an
-# emptied run, a batch that was put back) is removed before it enters it: repeat
+# 74, or 69 if the queue is gone. RACE: find fails if a directory is removed before it enters it:
+# repeat
 find_names() {
   for find_try in 1 2 3 4 5 6 7 8; do
     names=$(cd "$q" && exec find "$@" 9>&-) && return 0
@@ -65,22 +62,20 @@ find_names() {
   return 74
 }
 
-# files_below PLACE ... - set `names` to the paths, relative to $q, of everything but directories in
-# these places; return 74 as names_in
+# files_below PLACE ... - set `names` to the paths below $q of all files in these places; returns as
+# find_names
 files_below() {
   find_names "$@" ! -type d ! -name '~' ! -name '*[!!-~]*'
 }
 
 # nothing_ready - return 66 if it is proved that nothing in $q is ready, due, or in out/ and not yet
-# looked at; 0: look again; 74: unknown. Of delayed/, list only the directories of thousands, since
-# there may be many messages. List it first: what leaves it goes to wal/ (I2), and so is seen there.
-# With 66 of a closed queue, proof_delayed is empty only if it is proved that nothing is delayed
-# either: then a pop ends with 69, not 66
+# looked at; 0: look again; 74. Of delayed/ list only the directories of thousands, and list it
+# first: what leaves it goes to wal/ (I2). With 66 of a closed queue, proof_delayed is empty only if
+# it is proved that nothing is delayed either: then a pop ends with 69
 nothing_ready() {
   proof_delayed=
   find_names delayed wal fold queue unfold head out \( -path 'delayed/*' -prune -o \
     ! -type d \( -name '??????????.????????????.*' -o -path 'out/batch.*' \) \) -print || {
-    # RACE: the queue was dropped meanwhile
     [ $? -ne 69 ] || return 66
     return 74
   }
@@ -94,7 +89,7 @@ nothing_ready() {
       proof_delayed=1 proof_path=${proof_path#*/}
       [ "$epoch_time" \< "${proof_path}00000" ] || nothing_due "$proof_path" ||
         { [ $? -eq 75 ] && return 0; return 74; } ;;
-    # Ignore files beside blocks and runs: they are no messages
+    # Files beside blocks and runs are no messages
     queue/??????????.???????/* | head/*/* | wal/* | fold/* | unfold/*) return 0 ;;
     esac
   done
@@ -104,8 +99,7 @@ nothing_ready() {
     return
   }
   [ $# -eq 0 ] && [ -e "$q/closed" ] || return 66
-  # RACE: a release with a delay may have moved a message from wal/ to delayed/ between these
-  # listings
+  # RACE: a release may have moved a message from wal/ to delayed/ between these listings
   [ -n "$proof_delayed" ] || { nothing_ready again; return; }
   # A kick, for one, leaves empty directories
   need engine/window
@@ -115,16 +109,15 @@ nothing_ready() {
   66) ;;
   *) return 74 ;;
   esac
-  # RACE: what was delayed when we listed the places may be in one of them now, so list these again
+  # RACE: what was delayed may have moved to one of the other places since
   nothing_ready again
   proof_code=$?
   proof_delayed=
   return $proof_code
 }
 
-# take_nothing - the end of take_message, which saw nothing in the queues take_there: return 0 to
-# look again, 66 if it is proved that nothing is ready, 69 if all queues are also closed, and no
-# message is delayed
+# take_nothing - the end of take_message, which saw nothing in take_there: return 0 to look again,
+# 66 if it is proved that nothing is ready, 69 if all are also closed and nothing is delayed
 take_nothing() {
   # shellcheck disable=SC2086 # names without blanks
   queues_nothing $take_there
@@ -137,15 +130,14 @@ take_nothing() {
   0) ;;
   *) return $take_code ;;
   esac
-  # RACE: a message came meanwhile, and is gone when we look; or a listing failed. Repeat, but not
-  # for ever
+  # RACE: a message came meanwhile, and is gone now. Repeat, but not for ever
   [ ${#take_looked} -lt 20 ] || { why="queue '$queue': cannot be listed"; return 74; }
   take_looked=1$take_looked
   clock_read
 }
 
-# queues_nothing QUEUE ... - nothing_ready for all of these; set nothing_delayed if
-# a message of one is delayed. If nothing at all lies in several queues, one process proves it
+# queues_nothing QUEUE ... - nothing_ready for all of these; set nothing_delayed if a message of one
+# is delayed. If nothing lies in several queues, one process proves it
 queues_nothing() {
   nothing_paths='' nothing_delayed=
   for nothing_queue in "$@"; do
@@ -159,8 +151,7 @@ queues_nothing() {
     exec find $nothing_paths ! -type d ! -name '~' 9>&-) && [ -z "$names" ] && return 66
   need engine/reclaim
   for nothing_queue in "$@"; do
-    # What was popped lies in out/ until the sweep, and only queue_reclaim tells it from what is
-    # held
+    # Only queue_reclaim tells what was popped from what is held
     queue_open "$nothing_queue" && queue_reclaim && nothing_ready
     nothing_code=$?
     [ $nothing_code -eq 66 ] || [ $nothing_code -eq 69 ] || return $nothing_code
@@ -170,12 +161,11 @@ queues_nothing() {
   return 66
 }
 
-# nothing_due THOUSANDS - return 0 if no message delayed there is due, 75 if one is due now (look
-# again), 74 if unknown
+# nothing_due THOUSANDS - return 0 if nothing delayed there is due, 75 if something is, 74
 nothing_due() {
   files_below "delayed/$1" || {
     there "$q/delayed/$1"
-    # RACE: it was removed, and may have been made again since: look again
+    # RACE: it was removed, and may have been made again since
     case $? in
     0) return 75 ;;
     1) return 0 ;;
@@ -206,13 +196,11 @@ nowhere() {
   return 66
 }
 
-# How a flat file's name begins: priority, first and last id. A `?` in a pattern of find would match
-# a dot, and so take a slip for a flat file
+# How a flat file's name begins. A `?` would match a dot, and so take a slip for a flat file
 flat_like='[0-9][0-9][0-9][0-9][0-9][0-9]'
 flat_like="[0-9][0-9][0-9][0-9]$flat_like.$flat_like$flat_like.$flat_like$flat_like"
 
-# names_for_id ID PLACE ... - set `names` to the paths of slips with ID, and of all flat files, in
-# these places
+# names_for_id ID PLACE ... - set `names` to the slips with ID, and all flat files, in these places
 names_for_id() {
   like_id=$1
   shift
@@ -221,7 +209,7 @@ names_for_id() {
 }
 
 # path_has_message PATH ID - return 0 if PATH, below $q, is the message's slip, or a flat file with
-# its line, or gone by now; else 1; 74 if it cannot be read
+# its line, or gone by now; else 1; 74
 path_has_message() {
   need engine/flat
   flat_parse "${1##*/}" || return 0
@@ -229,8 +217,7 @@ path_has_message() {
   message_in_flat "$q/$1" "$2"
   proof_code=$?
   [ $proof_code -eq 74 ] || return $proof_code
-  # RACE: another verb may have moved the file, so a caller must not take the message for absent. If
-  # it is back, read it once more
+  # RACE: it may have moved, which is no absence. If it is back, read it once more
   there "$q/$1"
   case $? in
   0) message_in_flat "$q/$1" "$2" ;;
@@ -239,8 +226,7 @@ path_has_message() {
   esac
 }
 
-# absent PATH - return 0 only if the system says that there is no such file; else 74, with `why`: it
-# exists and could not be looked at, or unknown
+# absent PATH - return 0 only if the system says that there is no such file; else 74, with `why`
 absent() {
   absent_said=$(exec ls -d "$1" 2>&1 9>&-)
   case $?.$absent_said in
@@ -250,15 +236,14 @@ absent() {
   return 74
 }
 
-# there PATH - return 0 if the file exists, 1 if the system says that it does not, 74 if unknown
+# there PATH - return 0 if the file exists, 1 if the system says that it does not, 74
 there() {
   [ -e "$1" ] && return 0
   absent "$1" && return 1
   [ -e "$1" ] || return 74
 }
 
-# expect_path PATH WHY - return 0 if the file exists; 66, with that `why`, if the system says that
-# it does not; 74 if unknown
+# expect_path PATH WHY - return 0 if the file exists; 66, with that `why`, if it does not; 74
 expect_path() {
   there "$1"
   case $? in
@@ -268,8 +253,8 @@ expect_path() {
   esac
 }
 
-# queue_there [FD] - return 0 if $q was not dropped, and is the queue whose lock is open as FD; 69
-# if it was, or is another; 74 if unknown
+# queue_there [FD] - return 0 if $q is there, and is the queue whose lock is open as FD; 69 if it
+# was dropped; 74
 queue_there() {
   if absent "$q/lock"; then
     why="queue '$queue' is gone"
@@ -303,8 +288,8 @@ conf_read() {
   return 65
 }
 
-# measure OPTION FILE - set `measured` to what `wc OPTION` prints for FILE; return 74 if that is not
-# a number
+# measure OPTION FILE - set `measured` to the number that `wc OPTION` prints for FILE; return 74 if
+# it prints none
 measure() {
   # Some versions of wc print blanks in front
   measured=$(exec wc "$1" <"$2" 9>&-) && is_number "${measured##* }" 999999999999999 &&
@@ -313,8 +298,8 @@ measure() {
   return 74
 }
 
-# slips_left PLACE ... - return 66 if it is proved that these places hold no slips except in batches
-# or settled ones; 0: look again; 74
+# slips_left PLACE ... - return 66 if it is proved that these places hold no slips but settled ones
+# and batches; 0: look again; 74
 slips_left() {
   files_below "$@" || return
   for proof_path in $names; do

@@ -1,9 +1,8 @@
 # engine/push.sh - ids, and storing a message: it exists from the moment that its slip exists
 
 # ids_next - take the next id: set `id` and slip_id. An id is an empty file in a range, a directory
-# of a thousand ids, of which FLATQ_RANGE are used. A range is filled from below, so halving finds
-# the last id. It is renamed away before it is removed, so that a push which still uses it fails
-# (I1)
+# of a thousand ids, of which FLATQ_RANGE are used. It is filled from below, so halving finds the
+# last id, and renamed before it is removed, so that a push which still uses it fails (I1)
 ids_next() {
   while :; do
     ids_last_range || return
@@ -16,7 +15,7 @@ ids_next() {
         slip_id=${range##*/}${ids_high#1}
         unpad "$slip_id"
         id=$unpadded
-        # RACE: the sweep removes `open` before it renames a range (ids_sweep)
+        # RACE: the sweep removes `open` before it renames a range
         [ -e "$range/open" ] || continue 2
         # No message has the id 0
         [ "$id" = 0 ] || return 0
@@ -24,15 +23,15 @@ ids_next() {
         [ ! -d "$range" ] || { disk_failed "$range" 'cannot give an id'; return; }
         continue 2
       fi
-      # RACE: another push was faster: try the next id
+      # RACE: another push was faster
     done
     need engine/boot
     ids_next_range || return
   done
 }
 
-# ids_last_range - set `range` to the directory of the newest open range, which is synced. There are
-# few: each boot opens one, and the checkpoint removes the others
+# ids_last_range - set `range` to the newest open range, which is synced. There are few: each boot
+# opens one, and the checkpoint removes the others
 ids_last_range() {
   ids_found=
   # Digits only: shells calculate with the name (R7)
@@ -44,9 +43,9 @@ ids_last_range() {
   [ -n "$range" ] || { why='the spool has no range of ids'; return 74; }
 }
 
-# checkpoint_due - called after the answer: run the checkpoint if this process has opened a new
-# range of ids, as happens once in a thousand messages. It runs in a subshell, so that nothing in it
-# changes the caller's variables, answer or exit code
+# checkpoint_due - called after the answer: if this process has opened a range of ids, as happens
+# once in a thousand messages, run the checkpoint, in a subshell, since nothing of it may change the
+# answer
 checkpoint_due() {
   [ -n "${ids_opened:-}" ] || return 0
   ids_opened=
@@ -54,10 +53,10 @@ checkpoint_due() {
 }
 
 # push_message QUEUE [LENGTH] - store standard input; with LENGTH, exactly so many bytes or nothing.
-# Reads push_priority push_delay push_lease push_key (empty: none) push_wait. Sets id; push_dup to
-# the id of the message that has the key, if there is one; and for doors push_read once it reads,
-# and to `all` once LENGTH bytes are read. Returns 65 too short or too long, no dot, bad name or
-# conf; 69 closed; 74, 77 disk; 75 full; never 66
+# Reads push_priority push_delay push_lease push_key push_wait. Sets id; push_dup to the id of the
+# message that has the key; and for doors push_read: `all` once LENGTH bytes are read, else 1 once
+# it reads. Returns 65 too short, too long, no dot, bad name or conf; 69 closed; 74, 77 disk; 75
+# full
 push_message() {
   push_dup='' push_made='' push_begun='' push_read='' push_dot_file='' push_need=1
   queue_open "$1" make && queue_conf || return
@@ -70,7 +69,7 @@ push_message() {
   fi
   clock_read
   ids_next || return
-  # Keep this queue's lock open, to recognize a new queue of the same name at the end (push_folded)
+  # Keep this queue's lock open, to know it from a new queue of the same name (push_folded)
   command exec 8<"$q/lock" || {
     need engine/proof
     queue_there || return
@@ -96,13 +95,12 @@ push_body() {
   [ -e "$q/body/$slip_id" ] || push_begun=1
   push_at=none
   set -C
-  # base64 leaves the shared file offset at the end of what it wrote: so its size needs no process
+  # base64 leaves the file offset at the end of what it wrote: so its size needs no process
   { push_begun=1 push_read=1 && set +C && body_encode "$1" &&
     read -r push_pos push_encoded <"/proc/self/fdinfo/1" && printf '\n'; } \
     7<&0 >"$q/body/$slip_id" || { set +C; disk_failed "$q/body"; return; }
-  # In a door, the bytes after the body (push_follows) prove that it was read to its end, so its
-  # length is believed. But a killed dd may have copied whole 4096-byte pages only: then lengths 1
-  # or 2 over a page have the same base64 length
+  # In a door, what follows the body (push_follows) proves that it was read to its end, so its
+  # length is believed. But a killed dd may have copied whole 4096-byte pages only
   # shellcheck disable=SC2017 # a multiple of four
   if [ -n "${push_follows:-}" ] && [ -n "$1" ] && [ "$1" -le 65536 ] &&
     { [ $(($1 % 4096)) -gt 2 ] || [ "$1" -le 4096 ]; } &&
@@ -132,8 +130,7 @@ body_encode() {
   fi
 }
 
-# body_size - set slip_size by the padding at the end of the body. Use that only if it was read in
-# full: `tail` may be killed
+# body_size - set slip_size by the padding at the end of the body, if it was read in full
 body_size() {
   body_end=
   if [ "$push_encoded" -le 1400 ]; then
@@ -154,8 +151,7 @@ body_size() {
   esac
 }
 
-# push_commit - create the slip, and return when it is as safe as the spool asks for. Sets push_dup
-# if the key is taken
+# push_commit - create the slip; return when it is as safe as the spool asks for, or with push_dup
 push_commit() {
   slip_key=-
   # Only an exact bound and a unique key need the lock
@@ -185,8 +181,7 @@ push_commit() {
 }
 
 # push_check - if the queue was closed or dropped since our first look, withdraw the push, unless
-# the message has been taken already. The body is only in the queue that it was written to: where it
-# is seen, that was not dropped
+# the message has been taken already. Where our body is, the queue was not dropped
 push_check() {
   queue_look || { push_code=$?; need engine/withdraw; push_undo $push_code; return; }
   case $queue_files in

@@ -1,12 +1,11 @@
-# engine/settle.sh - end a reservation or renew it: delete, give back, delay, bury, touch; and kick
-# what is buried or delayed
+# engine/settle.sh - end or renew a reservation: delete, release, bury, touch; kick what is buried
+# or delayed
 
 need engine/slip engine/clock engine/sync
 
-# receipt_find RECEIPT - find the message of a receipt QUEUE:ID.TRIES.NONCE, wherever it is now: a
+# receipt_find RECEIPT - find the message of a receipt QUEUE:ID.TRIES.NONCE, wherever it is: a
 # receipt is good until the message is reserved again. QUEUE:ID stands for a message that nobody
-# holds. Sets q, queue, slip_path and the slip_ variables. Returns 65 if malformed, 66 if no longer
-# yours
+# holds. Sets q, queue, slip_path and the slip_ variables. Returns 65 malformed, 66 no longer yours
 receipt_find() {
   why='malformed receipt: give the one that reserve printed, or QUEUE:ID'
   case $1 in
@@ -42,8 +41,7 @@ receipt_find() {
 }
 
 # message_find ID - set `slip_path` and the slip_ variables of the message with the 12-digit ID, in
-# any place; return 66 if there is none. A message in a flat file is unfolded, so that it has a slip
-# of its own. Takes the lock if it needs it and does not have it.
+# any place; unfold it if it is in a flat file. Return 66 if there is none
 message_find() {
   find_again=
   while :; do
@@ -54,13 +52,13 @@ message_find() {
       under_lock find_unfold || return
       continue
     fi
-    # RACE: one look misses a message that is handed out or given back between two of these listings
+    # RACE: one look misses a message that moves between two of these listings
     if [ -n "$find_again" ]; then
       need engine/proof
       nowhere "$1"
       find_code=$?
       [ $find_code -eq 0 ] || return $find_code
-      # RACE: it has moved again: repeat, but not for ever
+      # RACE: it has moved again
       [ ${#find_again} -lt 20 ] || { why="queue '$queue': cannot be listed"; return 74; }
     fi
     find_again=1$find_again
@@ -68,8 +66,8 @@ message_find() {
 }
 
 # message_anywhere ID - return 0 if the message with the 12-digit ID is in any place, 66 if it is
-# proved that it is in none; else what message_find and message_held return. RACE: a listing misses
-# a message that moves against its order (R4), so look twice
+# proved that it is in none; else as message_find. RACE: a listing misses a message that moves
+# against its order (R4), so look twice
 message_anywhere() {
   need bulk/batch
   for anywhere_turn in 1 2; do
@@ -100,8 +98,8 @@ find_slip() {
   return 1
 }
 
-# find_flat ID - set slip_path to a slip on its way into a flat file, or to the flat file that the
-# message is in; return 1 if it is not seen there
+# find_flat ID - set slip_path to a slip on its way into a flat file, or to the flat file that has
+# the message; return 1 if it is not seen there
 find_flat() {
   for slip_path in "$q"/queue/*/* "$q"/fold/*/??????????."$1".* "$q"/unfold/*; do
     [ -e "$slip_path" ] || continue
@@ -123,9 +121,9 @@ find_unfold() {
   esac
 }
 
-# slip_move TARGET - rename `slip_path` to TARGET: the one step of every change of state below.
-# Returns 66 if another process was faster. If the queue has a conf, which may set a bound, and the
-# message stays in it, moves under the lock, so that a count does not miss it on its way
+# slip_move TARGET - rename `slip_path` to TARGET: the one step of every change of state. Returns 66
+# if another process was faster. In a queue with a conf, which may set a bound, under the lock: so a
+# count does not miss the message on its way
 slip_move() {
   # An empty basename would make mv rename the whole directory
   [ -n "${slip_path##*/}" ] || { bound_unlock; why="queue '$queue': no message"; return 66; }
@@ -162,10 +160,9 @@ slip_move() {
   return 66
 }
 
-# slip_follow TARGET - a fold, or the end of its delay, may have moved a message that nobody holds,
-# and left its name as it was: set `slip_path` to the new path. Return 66 if it is gone or has
-# another name. Return 66 also if TARGET is in wal/ or delayed/, to which nothing moves back from
-# head/ (I2). If message_find cannot tell where it is, return what message_find returns
+# slip_follow TARGET - a fold, or the end of its delay, may have moved a message that nobody holds:
+# set `slip_path` to where it is. Return 66 if it is gone or has another name, or if TARGET is in
+# wal/ or delayed/, to which nothing moves back from head/ (I2); else as message_find
 slip_follow() {
   case $slip_path.$1 in
   "$q"/out/* | *."$q"/wal/* | *."$q"/delayed/*) return 66 ;;
@@ -183,8 +180,8 @@ slip_follow() {
   slip_path=$follow_said
 }
 
-# slip_room - if `slip_path` is buried, which the bound does not count, return 75 if the queue has
-# no room for it
+# slip_room - if `slip_path` is buried, which the bound does not count, return 75 if the queue is
+# full
 slip_room() {
   case $slip_path in
   "$q"/buried/*) queue_conf || return ;;
@@ -192,7 +189,7 @@ slip_room() {
   esac
   [ "$queue_bound" != 0 ] || return 0
   need engine/bound
-  # RACE: the queue may have got its bound after bound_lock looked for one
+  # RACE: the queue may have got its bound just now
   [ -n "$lock_held" ] || { lock_queue || return; slip_locked=1; }
   queue_room 1
   slip_code=$?
@@ -200,8 +197,7 @@ slip_room() {
   return $slip_code
 }
 
-# bound_lock - take the lock if the queue has a conf, which may set a bound. Called before the clock
-# is read for a time that goes into a name (R5)
+# bound_lock - take the lock if the queue has a conf; before the clock is read for a name (R5)
 bound_lock() {
   if [ -z "$lock_held" ] && seen "$q/conf"; then
     need engine/lock
@@ -231,7 +227,7 @@ message_delete() {
 
 # message_release PRIORITY DELAY [WHY] - give `slip_path` back after DELAY seconds, with PRIORITY;
 # empty: with its old place in the order. After too many tries, bury it. WHY is for the log;
-# `uncounted`: its owner ends and did not ask for a release, so do not count one
+# `uncounted`: nobody asked for this release, so do not count it
 message_release() {
   # Nothing moves back from head/ to wal/ (I2)
   case $slip_path in
@@ -254,24 +250,23 @@ message_release() {
   wake "$q/wait"
 }
 
-# tries_over [MOST] - return whether the message in the slip_ variables has had all its tries: MOST,
-# else as many as the queue allows; 0: no limit
+# tries_over [MOST] - return whether the message has had all its tries: MOST, else as many as the
+# queue allows; 0: no limit
 tries_over() {
   [ "${1:-$queue_most_tries}" != 0 ] && [ "$slip_tries" -ge "${1:-$queue_most_tries}" ]
 }
 
-# slip_move_window PLACE MAKE NAME - make a directory of PLACE, delayed/ or buried/, by MAKE, rename
+# slip_move_window PLACE MAKE NAME - make a directory of delayed/ or buried/ by MAKE, rename
 # `slip_path` to NAME there, and sync that
 slip_move_window() {
   for move_again in '' 1; do
-    # The clock is read under the lock (R5)
+    # (R5)
     bound_lock || return
     $2 || { slip_code=$?; bound_unlock; return $slip_code; }
     slip_move "$place/$3"
     slip_code=$?
     [ $slip_code -ne 0 ] || break
-    # RACE: another verb removes an empty directory of delayed/ when it is due, or a drop did. A
-    # third may have made it again: so try twice even if it is there
+    # RACE: another verb has removed the empty directory. A third may have made it again: try twice
     [ $slip_code -eq 74 ] && [ -e "$slip_path" ] || break
   done
   [ "$slip_code" -eq 0 ] || return "$slip_code"
@@ -279,15 +274,15 @@ slip_move_window() {
   sync_moving "$place" "${place%/*}" "$q/$1"
 }
 
-# message_touch LEASE - set the deadline to LEASE seconds from now (empty: the message's own lease).
-# The deadline is in the name, so a touch and the end of the lease cannot both win
+# message_touch LEASE - set the deadline to LEASE seconds from now; empty: the message's own lease.
+# It is in the name, so a touch and the end of the lease cannot both win
 message_touch() {
   bound_lock || return
-  # message_find may have unfolded it, which takes long (R5)
+  # message_find may have taken long (R5)
   clock_read
   clock_add "${1:-$slip_lease}" "$now"
   slip_format
-  # The same deadline gives the same name: nothing to rename
+  # The same deadline gives the same name
   if [ "$slip_path" = "$q/out/$slip.$slip_owner.$later" ]; then
     bound_unlock
   else
@@ -296,14 +291,14 @@ message_touch() {
   queue_log touch
 }
 
-# message_bury PRIORITY REASON - set `slip_path` aside, with PRIORITY (empty: its own); durable when
+# message_bury PRIORITY REASON - set `slip_path` aside, with PRIORITY; empty: its own. Durable when
 # it returns
 message_bury() {
   [ -z "$1" ] || { pad "$1" 0000000000; slip_priority=$padded; }
   slip_count buries
   slip_format
   clock_epoch "$now"
-  # Two messages may be buried in the same hundredth of a second: keep their order
+  # Two may be buried in the same hundredth of a second: keep their order
   bury_last=$q/buried
   for bury_depth in 1 2 3; do
     for bury_path in "$bury_last"/*; do :; done
@@ -327,8 +322,7 @@ message_bury() {
   wake "$q/room"
 }
 
-# message_kick - make `slip_path`, which is buried or delayed, ready again; return 66 if it is
-# damaged
+# message_kick - make `slip_path`, buried or delayed, ready; return 66 if it is damaged
 message_kick() {
   case $slip_path in
   "$q"/buried/*.damaged)
@@ -348,7 +342,6 @@ message_kick() {
 }
 
 # message_reserve OWNER - hand out `slip_path`, which nobody holds, out of turn; set `taken`
-# (engine/take.sh)
 message_reserve() {
   need engine/take engine/lock
   for reserve_try in 1 2; do
@@ -368,8 +361,8 @@ message_reserve() {
 }
 
 # message_putback WHY - a lease is over or an owner dead: move `slip_path` to wal/, where its name
-# gives it its old turn, or bury it after too many tries. Bury it also if nobody can read its body:
-# it would keep out the messages behind it
+# gives it its old turn. Bury it after too many tries, or if nobody can read its body: it would keep
+# out the messages behind it
 message_putback() {
   if [ -n "$body_cut" ] || [ ! -e "$q/body/$slip_id" ]; then
     need engine/body
@@ -388,11 +381,11 @@ message_putback() {
 }
 
 # queue_kick COUNT - kick up to COUNT messages, those buried longest or, if none is buried, delayed
-# ones; set `kicked`. 75: no room for one; 66: those that are buried are damaged
+# ones; set `kicked`. Return 75 no room for one, 66 those that are buried are damaged
 queue_kick() {
   kicked=0 kick_place='' kick_tries='' kick_damaged=
   clock_read
-  # Messages that are due become ready without a kick
+  # What is due becomes ready without a kick
   need engine/take
   queue_put_back_due
   while :; do
@@ -415,8 +408,8 @@ queue_kick() {
   [ "$kicked" -ne 0 ] || { why="queue '$queue': cannot be listed"; return 74; }
 }
 
-# kick_some COUNT - kick those that a look finds, up to COUNT; set kick_place to where they are, and
-# kick_full if there is no room for more
+# kick_some COUNT - kick up to COUNT of those that a look finds; set kick_place to where they are,
+# and kick_full if there is no room for more
 kick_some() {
   kick_full='' kick_most=$1
   need engine/window
@@ -440,7 +433,7 @@ kick_these() {
     kick_code=$?
     case $kick_code in
     0) kicked=$((kicked + 1)) kick_place=$kick_from ;;
-    # RACE: another process was faster: go on with the next
+    # RACE: another process was faster
     66) [ ! -e "$slip_path" ] || kick_damaged=$why ;;
     75) [ "$kicked" -ne 0 ] || return 75; kick_full=1; return 0 ;;
     *) return $kick_code ;;

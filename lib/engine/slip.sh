@@ -1,7 +1,7 @@
 # engine/slip.sh - a slip (lib/README.md, "Body and slip"): parse its name, rename it, log that
 
-# slip_parse NAME - set id and the slip_ variables to what NAME, in wal/ or out/, says; return 1 if it
-# is not valid
+# slip_parse NAME - set id and the slip_ variables to what NAME, in wal/ or out/, says; return 1 if
+# it is not valid
 slip_parse() {
   # Others could act as a pattern when the shell splits the name
   case $1 in

@@ -3,8 +3,8 @@
 need engine/slip
 
 # queue_scan - set scan_name to the name that sorts first of all in $q, and scan_place to its place:
-# wal, fold, queue, unfold or head/RUN; empty: nothing is ready. The places are listed in the order
-# in which messages move (I2): one that moves meanwhile may be seen twice, but never missed
+# wal, fold, queue, unfold or head/RUN; empty: nothing is ready. Listed in the order in which
+# messages move (I2): one that moves meanwhile may be seen twice, but is never missed
 queue_scan() {
   scan_place='' scan_name=''
   scan_least wal "$q"/wal/*
@@ -22,7 +22,7 @@ queue_scan() {
   done
 }
 
-# scan_least PLACE PATHS - if the first of PATHS sorts before what was found so far, keep it; set
+# scan_least PLACE PATHS - keep the first of PATHS if it sorts before what was found so far; set
 # scan_count to 0 if there are none
 scan_least() {
   scan_least_place=$1
@@ -41,11 +41,11 @@ scan_least() {
 }
 
 # take_message OWNER LEASE QUEUE ... - hand out the first message of the first queue that has one:
-# rename its slip to out/, with one more try, a new nonce, OWNER (0: none, so only the lease ends
-# it) and the deadline. LEASE is in seconds; empty: the message's own; `none`: no deadline, so only
-# the owner's death ends it. `now` must have been read. Sets q, queue, id, the slip_ variables and
-# `taken`, the name in out/. Returns 66 if it is proved that nothing is ready, 69 if all are closed
-# and no message is ready or delayed; what others hold does not count, although it may come back
+# rename its slip to out/, with one more try, a new nonce, OWNER (0: none, only the lease ends it)
+# and the deadline. LEASE in seconds; empty: the message's own; `none`: no deadline, only the
+# owner's death ends it. Reads `now`. Sets q, queue, id, the slip_ variables and `taken`, the name
+# in out/. Returns 66 if it is proved that nothing is ready, 69 if all are closed and nothing is
+# ready or delayed
 take_message() {
   take_owner=$1 take_lease=$2 take_looked=
   shift 2
@@ -55,8 +55,7 @@ take_message() {
       take_found
       take_code=$?
       [ $take_code -eq 66 ] || [ $take_code -eq 69 ] || return $take_code
-      # RACE: another process was faster, or dropped the queue: look again from the start. The next
-      # message need not be the second one of this look
+      # RACE: another process was faster, or dropped the queue: look again from the start
       continue
     fi
     need engine/proof
@@ -64,9 +63,9 @@ take_message() {
   done
 }
 
-# take_pick QUEUE ... - open the first queue that has a message which is ready, and set take_queue
-# to its name, scan_place and scan_name to where it is. Set take_there to the queues that exist, and
-# take_open if one is not closed
+# take_pick QUEUE ... - open the first queue that has a message which is ready: set take_queue,
+# scan_place and scan_name. Set take_there to the queues that exist, and take_open if one is not
+# closed
 take_pick() {
   take_queue='' take_open='' take_there=
   for take_queue in "$@"; do
@@ -77,8 +76,7 @@ take_pick() {
       continue
     }
     take_there="$take_there $take_queue"
-    # Look for `closed` before the scan: then the scan finds every push that was acknowledged before
-    # the close.
+    # Before the scan: it then finds every push that was acknowledged before the close
     seen "$q/closed" || take_open=1
     queue_put_back_due || return
     queue_scan
@@ -87,9 +85,8 @@ take_pick() {
   take_queue=
 }
 
-# take_wait SECONDS OWNER LEASE QUEUE ... - as take_message, but read the clock, and if nothing is
-# ready wait for SECONDS (`none`: for ever), or until a trap sets take_stop. OWNER `self`: this
-# process
+# take_wait SECONDS OWNER LEASE QUEUE ... - read the clock, and take_message; if nothing is ready
+# wait for SECONDS (`none`: for ever), or until a trap sets take_stop. OWNER `self`: this process
 take_wait() {
   take_seconds=$1 take_for=$2 take_for_lease=$3
   shift 3
@@ -103,7 +100,7 @@ take_wait() {
 }
 
 # take_found - hand out the message that queue_scan has found in $q. Return 66 if another process
-# was faster, or if the message was in a flat file, or on its way there, and is unfolded now
+# was faster, or if it was in a flat file, and is unfolded now
 take_found() {
   take_from=$q/$scan_place/$scan_name
   case $scan_place in
@@ -113,8 +110,8 @@ take_found() {
   take_missed
 }
 
-# queue_put_back_due - called first by every take: put back messages that are due and, once a
-# second, those whose lease is over or owner dead; and sweep, if that is due. Reads `now`
+# queue_put_back_due - before each take: put back messages that are due and, once a second, those
+# whose lease is over or owner dead; sweep, if that is due. Reads `now`
 queue_put_back_due() {
   for tend_path in "$q"/delayed/*; do break; done
   if [ "$tend_path" != "$q/delayed/*" ]; then
@@ -126,7 +123,7 @@ queue_put_back_due() {
   printf '%s\n' "$now" >"$q/tended"
   set -- "$q"/done/*
   [ $# -lt 200 ] || { need engine/reclaim; queue_reclaim || return; }
-  # What was popped lies in out/ until the sweep: only what is held may come back
+  # What was popped lies in out/ until the sweep, and cannot come back
   for tend_path in "$q"/out/*; do
     ! is_settled "$tend_path" || continue
     [ "$tend_path" != "$q/out/*" ] || return 0
@@ -136,9 +133,9 @@ queue_put_back_due() {
   done
 }
 
-# taken_format OWNER LEASE - for the message in the slip_ variables, count a try, give it a new
-# nonce (`-` without a deadline), and set `taken` to its name in out/; and, if it has a deadline,
-# taken_at to the time from which it counts. OWNER and LEASE as in take_message
+# taken_format OWNER LEASE - count a try of the message in the slip_ variables, give it a new nonce
+# (`-` without a deadline), and set `taken` to its name in out/, and taken_at to the time from which
+# its deadline counts. OWNER and LEASE as in take_message
 taken_format() {
   slip_tries=$((slip_tries + 1))
   case $2 in
@@ -146,7 +143,7 @@ taken_format() {
   *)
     nonce_read
     need engine/clock
-    # What was put back or unfolded before may have taken longer than the lease (R5)
+    # What was unfolded before may have taken longer than the lease (R5)
     clock_read
     slip_nonce=$nonce taken_at=$now
     clock_add "${2:-$slip_lease}" "$now" ;;
@@ -155,20 +152,19 @@ taken_format() {
   taken=$slip.$1.$later
 }
 
-# take_slip - rename exactly the name that was found to out/; set `taken`. Return 0 if that name is
-# there now: it has our process or a random nonce in it, so it can only be ours. If not, the caller
-# looks again, and needs no text of mv's error, which costs a fork
+# take_slip - rename the name that was found to out/; set `taken`. Return 0 if that is there now: it
+# has our process or a random nonce in it, so it can only be ours. The text of mv's error would cost
+# a fork
 take_slip() {
   taken_format "$take_owner" "$take_lease"
   [ -z "$lock_held" ] || { rename_path "$q/$scan_place/$scan_name" "$q/out/$taken"; return; }
   mv -f "$q/$scan_place/$scan_name" "$q/out/$taken" || [ -e "$q/out/$taken" ]
 }
 
-# body_open - open the body of what was taken, on 7. Return 66 if it is no longer ours, 74 if it
-# cannot be read
+# body_open - open the body of what was taken, on 7; return 66 if it is no longer ours, 74
 body_open() {
-  # RACE: once our lease has ended, the body may just be written anew, by an unfold. If the slip is
-  # still there, what is open is whole
+  # RACE: after our lease, an unfold may be writing the body anew. If the slip is still there, it is
+  # whole
   command exec 7<"$q/body/$slip_id" && [ -e "$q/out/$taken" ] && return 0
   need engine/missed
   taken_ours || return
@@ -177,8 +173,7 @@ body_open() {
   return 74
 }
 
-# body_print - write the message that was taken out; return 74 if it cannot be read or written in
-# full, 66 if it is no longer ours
+# body_print - write out the message that was taken; return 66 if it is no longer ours, 74
 body_print() {
   body_open && door_reply "$slip_size" || return
   base64 -d <&7 9>&- && body_whole && return 0
@@ -189,8 +184,8 @@ body_print() {
   return 74
 }
 
-# body_whole - called when the body, open on 7, was read to its end: return 1 unless it is as long
-# as the slip says. The file's offset tells, which costs no process
+# body_whole - return 1 unless the body, read to its end on 7, is as long as the slip says. Its
+# offset tells
 body_whole() {
   # shellcheck disable=SC2017 # whole threes
   read -r body_word body_read <"/proc/self/fdinfo/7" &&
@@ -206,7 +201,7 @@ if [ -z "${FLATQ_DOOR:-}" ]; then
 fi
 
 # taken_settle - settle what a pop has taken, by a marker of the same name in done/, which the shell
-# itself creates. If the disk has no room for another name, rename the slip: that needs none
+# itself creates; on a full disk by renaming the slip, which needs no room
 taken_settle() {
   file_mark "$q/done/$taken" || rename_path "$q/out/$taken" "$q/done/$taken" ||
     { settle_code=$?; need engine/missed; settle_missed; return; }

@@ -1,5 +1,4 @@
-# engine/usage.sh - how a verb ends early: the usage line, the help, closed standard streams, a
-# signal
+# engine/usage.sh - how a verb ends early: usage, help, closed standard streams, a signal
 
 # usage_exit [TEXT] - exit with the usage line. `make install` makes a command of flatq alone
 usage_exit() {
@@ -15,14 +14,13 @@ shell_closed() {
   die 74 "descriptor $1, of standard input or output, is closed"
 }
 
-# title_read - read the first lines of a script, up to an empty line of comment; set `title` to what
-# they say: VERB ARGUMENTS - what it does
+# title_read - set `title` to the first lines of a script: VERB ARGUMENTS - what it does
 title_read() {
   read -r title && read -r title && title=${title#'# '} || return
   while read -r title_more && [ "$title_more" != '#' ]; do title="$title ${title_more#'#   '}"; done
 }
 
-# help - print the verb's own header, from its second line to the last line of comment
+# help - print the verb's own header
 help() {
   {
     read -r help_line
@@ -34,7 +32,7 @@ help() {
       esac
     done
   } <"$lib/$FLATQ_VERB"
-  # The verb has finished: a door must not take this exit for an end by a signal (door_end)
+  # So that a door does not take this exit for an end by a signal (door_end)
   door_done=1
   exit 0
 }
@@ -47,8 +45,8 @@ help_say() {
   exit 74
 }
 
-# end_by SIGNAL - die of SIGNAL, as its sender expects. Process 1, as in a container, survives its
-# own signals, and exits instead
+# end_by SIGNAL - die of SIGNAL, as its sender expects. Process 1 of a container survives its own
+# signals, and exits instead
 end_by() {
   trap - "$1"
   kill -s "$1" "$$"

@@ -1,27 +1,24 @@
 # engine/wait.sh - waiting for a message, or for room, without a busy loop
 #
-# A waiter creates a FIFO in the spool's .wait/ and enters its name in the wait/ (or room/) of every
-# queue it waits for; then it looks for a message. A pusher looks for waiters after its message is
-# in place. So one of the two sees the other. The pusher claims a waiter by an exclusive marker and
-# writes one byte: one message wakes one waiter, and a stopped waiter gets at most one byte, so no
-# pusher blocks on it. A sleep in the background holds the only other writing end of the FIFO; when
-# it ends, the waiter reads the end of the file: that is the timeout. If a waiter is woken and dies,
-# no message is lost: every waiter looks again after two seconds.
+# A waiter makes a FIFO in .wait/, enters its name in the wait/ (or room/) of each queue, and then
+# looks for a message. A pusher looks for waiters once its message is in place: so one of the two
+# sees the other. The pusher claims a waiter by an exclusive marker and writes one byte: one message
+# wakes one waiter, and no pusher blocks on a stopped one. Beside pushers, only a sleep in the
+# background holds a writing end: when it ends, the waiter reads the end of the file. Every waiter
+# looks again after two seconds, so a woken one may die.
 
 need engine/process engine/clock
 
-# wait_begin wait QUEUE ... - enter this process as a waiter for a message of each QUEUE, and create
-# the queue if needed
-# wait_begin room - enter it as a waiter for room in the queue that is open. RACE: if that was
-# dropped, do not create another: the caller finds out
+# wait_begin wait QUEUE ... - enter this process as a waiter for a message of each QUEUE, which is
+# created if needed
+# wait_begin room - enter it as a waiter for room in the queue that is open
 wait_begin() {
   wait_kind=$1
   shift
   nonce_read
   owner=$$-$now
   wait_name=$owner.$nonce wait_fifo=$FLATQ_DIR/.wait/$owner.$nonce wait_woken='' wait_sleeper=
-  # If the system can do that, let the sleeper die with us, even if we are killed; a door tests for
-  # it once
+  # Let the sleeper die with us, even if we are killed
   if [ -z "${wait_asked:-}" ]; then
     wait_asked=1 wait_pdeathsig=
     setpriv --pdeathsig KILL true && wait_pdeathsig='setpriv --pdeathsig KILL'
@@ -33,8 +30,7 @@ wait_begin() {
   done
 }
 
-# wait_enter DIRECTORY - enter our name there, unless it is entered: a queue may be named twice, or
-# be created again while we wait
+# wait_enter DIRECTORY - enter our name there, unless it is entered
 wait_enter() {
   [ ! -e "$1/$wait_name" ] || return 0
   file_new "$1/$wait_name" || { [ ! -d "$1" ] || disk_failed "$1" 'cannot wait'; }
@@ -47,51 +43,44 @@ wait_enter_new() {
 }
 
 # wait_turn DEADLINE - wait until a pusher wakes us, DEADLINE (by the clock; `none`), a delayed or
-# leased message in $q may be due, or two seconds have passed. The mark of a wake stays until we
-# have looked for a message, so that pushers meanwhile wake other waiters. If we found none, we
-# remove the mark and look once more
+# leased message may be due, or two seconds have passed. The mark of a wake stays until we have
+# looked for a message, so that pushers meanwhile wake others. If we found none, remove it, and look
+# once more
 wait_turn() {
   [ -z "$wait_woken" ] || { rm -f "$wait_fifo.woken" 9>&- || sleep 1; wait_woken=''; return 0; }
-  # Do not wait for the time that has passed since the clock was read
   clock_read
   wait_seconds=2.00
   [ "$1" = none ] || wait_span "$1"
   [ -z "${wait_due:-}" ] || wait_span "$wait_due"
-  # If a cleanup removed our FIFO, create it again. A plain file in its place would end every turn
-  # at once
+  # A cleanup may have removed our FIFO. A plain file in its place would end every turn at once
   [ -p "$wait_fifo" ] || { rm -f "$wait_fifo"; mkfifo "$wait_fifo"; } 9>&-
   # shellcheck disable=SC2094 # a FIFO
   { [ -p "$wait_fifo" ] && command exec 7<>"$wait_fifo" 6<"$wait_fifo"; } || { sleep 1; return 0; }
   # RACE: a pusher that came before we opened the FIFO has marked us, but its byte is lost
   [ ! -e "$wait_fifo.woken" ] || { exec 6>&-; exec 7>&-; wait_woken=1; return 0; }
-  # Besides pushers, only the sleeper has a writing end. It may outlive us, and must not hold our
-  # caller's pipe open (3 to 5)
+  # It may outlive us, and must not hold our caller's pipe open (3 to 5)
   # shellcheck disable=SC2086 # words
   { exec $wait_pdeathsig sleep "$wait_seconds"; } >&7 7>&- 6<&- 3>&- 4>&- 5>&- 9>&- </dev/null &
   wait_sleeper=$!
   exec 7>&-
   read -r wait_byte <&6
-  # Before any other function: at its call, bash would report on standard error that the sleeper was
-  # killed. Here nobody reads that
+  # Before any other function: bash would report there that the sleeper was killed
   wait_sleeper_end
   exec 6>&-
   [ ! -e "$wait_fifo.woken" ] || wait_woken=1
   door_turn
 }
 
-# wait_sleeper_end - end the sleeper. By KILL: in some shells a child has our traps until it runs
-# its own program, and would run them. With `wait`: otherwise bash says on standard error that it
-# was killed
+# wait_sleeper_end - end the sleeper, by KILL: until it runs its own program, it may have our traps.
+# With `wait`, or bash reports that it was killed
 wait_sleeper_end() {
   [ -n "$wait_sleeper" ] || return 0
-  # Not reaped yet, so no other process has its PID
   kill -KILL "$wait_sleeper"
   wait "$wait_sleeper"
   wait_sleeper=
 }
 
-# door_turn - called after each turn. A door has its own version, which sets take_stop if its client
-# is gone
+# door_turn - called after each turn. A door's own sets take_stop if its client is gone
 [ -n "${FLATQ_DOOR:-}" ] || door_turn() {
   :
 }
@@ -110,7 +99,6 @@ wait_span() {
 }
 
 # wait_due_queue - if a delayed or leased message in $q is due before wait_due, set wait_due to that
-# time
 wait_due_queue() {
   for due_top in "$q"/delayed/*; do
     for due_path in "$due_top"/*; do
@@ -145,8 +133,7 @@ wait_due_lower() {
 }
 
 # wait_end - stop waiting: remove our FIFO and names. Set wait_late if a wake came after we had
-# found a message; the caller then passes it on to another waiter, as it does when it leaves without
-# a message
+# found a message: the caller passes it on
 wait_end() {
   wait_late=
   [ -n "${wait_fifo:-}" ] || return 0
@@ -156,7 +143,7 @@ wait_end() {
     [ ! -e "$wait_path" ] || set -- "$@" "$wait_path"
   done
   rm -f "$@" 9>&-
-  # Look for a wake only now that no other pusher can find us
+  # Now no other pusher can find us
   [ ! -e "$wait_fifo.woken" ] || { wait_late=1; rm -f "$wait_fifo.woken" 9>&-; }
   wait_fifo=
 }
@@ -170,20 +157,19 @@ wake_some() {
     [ -e "$wake_path" ] || continue
     wake_pid=${wake_path##*/}
     if [ ! -p "$wake_fifo" ] || [ ! -e "/proc/${wake_pid%%-*}" ]; then
-      # That waiter was killed: remove its files
+      # That waiter was killed
       rm -f "$wake_path" "$wake_fifo" "$wake_fifo.woken" 9>&-
       continue
     fi
     set -C
-    # A shell would open a FIFO of that name, and wait, as if set -C were not there
+    # A shell would open a FIFO of that name, and wait, in spite of set -C
     if [ ! -e "$wake_fifo.woken" ] && true >"$wake_fifo.woken"; then
       set +C
-      # RACE: the waiter may have left, and looked for our mark before we made it: wake another one.
-      # A waiter removes its entry before it looks for the mark (wait_end), so as long as the entry
-      # is there, it will see the mark
+      # RACE: the waiter may have left before we marked it. It removes its entry before it looks for
+      # the mark (wait_end): while the entry is there, it will see the mark
       [ -e "$wake_path" ] || { rm -f "$wake_fifo.woken" 9>&-; continue; }
-      # RACE: the waiter may be gone by now. Opened for reading and writing, a FIFO never blocks; if
-      # this creates a file, wait_sweep finds it
+      # RACE: it may be gone by now. Opened for reading and writing, a FIFO never blocks; if this
+      # creates a file, wait_sweep finds it
       printf '\n' 1<>"$wake_fifo"
       wake_left=$((wake_left - 1))
     fi
@@ -191,16 +177,14 @@ wake_some() {
   done
 }
 
-# wake_queue QUEUE - wake a process that waits for a message of that queue. Do not set q: a trap may
-# come, and give back what was taken in $q
+# wake_queue QUEUE - wake a process that waits for a message of QUEUE. Leaves q, which a trap needs
 wake_queue() {
   name_check "$1" && name_to_disk "$1" || return
   set -- "$FLATQ_DIR/$name_disk"
   wake "$1/wait"
 }
 
-# wait_sweep [boot] - remove what killed waiters have left, also the entries of those whose FIFO is
-# gone already. At a boot, all waiters are dead
+# wait_sweep [boot] - remove what killed waiters have left; at a boot, all are dead
 wait_sweep() {
   sweep_all=${1:-}
   for sweep_place in "$FLATQ_DIR"/.wait "$FLATQ_DIR"/*/wait "$FLATQ_DIR"/*/room \
@@ -217,12 +201,11 @@ wait_sweep() {
   done
 }
 
-# wait_until DEADLINE ENTER TAKE DUE - the loop of all who wait for a message: call TAKE until it
-# returns another code than 66, DEADLINE (by the clock; `none`) has come, or a trap or door_turn has
-# set take_stop. Return its code, also in take_code; set wait_found to the queue it took from. ENTER
-# is called before each TAKE, and enters us wherever a message may come, since a queue may be
-# dropped, and created again, while we wait. DUE is called before each sleep, and sets wait_due to
-# when a message may be there without a push
+# wait_until DEADLINE ENTER TAKE DUE - the loop of all who wait: call TAKE until it returns another
+# code than 66, DEADLINE (by the clock; `none`) has come, or a trap or door_turn has set take_stop.
+# Return its code, also in take_code; set wait_found to the queue it took from. ENTER, before each
+# TAKE, enters us wherever a message may come: a queue may be dropped, and made again, while we
+# wait. DUE, before each sleep, sets wait_due to when a message may be there without a push
 wait_until() {
   take_code=66
   while [ -z "$take_stop" ]; do
@@ -254,8 +237,7 @@ wait_due_queues() {
   done
 }
 
-# wait_leave - stop waiting, after wait_until. Pass on a wake that was not for the message we took,
-# that came after we had it, or that we cannot use
+# wait_leave - stop waiting. Pass on a wake that was not for what we took, or that we cannot use
 wait_leave() {
   wait_end
   for wait_queue in $wait_queues; do
@@ -264,8 +246,8 @@ wait_leave() {
   done
 }
 
-# take_waiting TAKE QUEUE ... - the part of take_wait for when nothing was ready: for take_seconds,
-# call TAKE, which takes from wait_queues, until it does not return 66
+# take_waiting TAKE QUEUE ... - the rest of take_wait if nothing was ready: for take_seconds, call
+# TAKE, which takes from wait_queues, until it does not return 66
 take_waiting() {
   take_turn=$1
   shift

@@ -17,7 +17,7 @@ SCRIPTS = [ROOT / "launch", *sorted(path for path in LIB.rglob("*") if path.is_f
 
 def unset():
     """What engine/common.sh unsets."""
-    return re.search(r"\nunset ([^\n]*)\n", (LIB / "engine/common.sh").read_text())[1].split()
+    return re.search(r"\n  unset ([^\n]*)\n", (LIB / "engine/common.sh").read_text())[1].split()
 
 
 def test_what_is_read_with_a_default_is_not_inherited():
