@@ -76,11 +76,11 @@ take_pick() {
       continue
     }
     take_there="$take_there $take_queue"
-    # Before the scan: it then finds every push that was acknowledged before the close
-    seen "$q/closed" || take_open=1
     queue_put_back_due || return
     queue_scan
     [ -z "$scan_place" ] || return 0
+    # Before the proof: that finds every push that was acknowledged before the close
+    seen "$q/closed" || take_open=1
   done
   take_queue=
 }
@@ -118,9 +118,9 @@ queue_put_back_due() {
     clock_epoch "$now"
     [ "$epoch_time" \< "${tend_path##*/}00000" ] || { need engine/reclaim; queue_promote; }
   fi
-  read -r tend_last <"$q/tended" || tend_last=
-  [ "${tend_last%??}" != "${now%??}" ] || return 0
-  printf '%s\n' "$now" >"$q/tended"
+  unpad "${now%??}"
+  read -r tend_last <"$q/tended" && [ "$tend_last" = "$unpadded" ] && return 0
+  printf '%s\n' "$unpadded" >"$q/tended"
   set -- "$q"/done/*
   [ $# -lt 200 ] || { need engine/reclaim; queue_reclaim || return; }
   # What was popped lies in out/ until the sweep, and cannot come back
@@ -205,6 +205,7 @@ fi
 taken_settle() {
   file_mark "$q/done/$taken" || rename_path "$q/out/$taken" "$q/done/$taken" ||
     { settle_code=$?; need engine/missed; settle_missed; return; }
-  wake "$q/room"
+  # Only a bound makes a push wait for room
+  [ ! -e "$q/conf" ] || wake "$q/room"
   [ "$slip_size" -lt "$large_body" ] || { rm -f "$q/out/$taken" && rm -f "$q/body/$slip_id" || :; }
 }
