@@ -396,6 +396,45 @@ def test_many_connections(door):
     wait_for(lambda: not one.handlers(), "all of them end")
 
 
+@pytest.mark.parametrize("tube, commands", [
+    ("-", []),
+    ("-", ["list-tubes", "stats", "peek 99", "reserve-with-timeout 0", "watch ,", "quit"]),
+    ("c", ["use c"]),
+    ("c", ["use c", "list-tubes"]),
+    ("c", ["use c", "peek 99"]),
+    ("c", ["use c", "delete 99", "touch 1"]),
+    ("a", ["use c", "peek 1"]),
+    ("a", ["use c", "delete 1"]),
+    ("a", ["use c", "stats-job 1"]),
+    ("b", ["use c", "kick-job 2"]),
+    ("b", ["reserve-job 2", "list-tubes"]),
+    ("c", ["use c", "peek-ready"]),
+    ("c", ["watch b", "use c", "put 0 0 9 0\r\n"]),
+    ("c", ["use c", "peek 1", "kick 1"]),
+    ("a", ["watch a", "watch b", "use c", "reserve", "peek 99"]),
+    ("c", ["watch a", "reserve", "use c"]),
+    ("a", ["watch a", "reserve", "use c", "touch 1"]),
+    ("a", ["watch a", "reserve", "use c", "release 1 0 0"]),
+    ("a", ["watch a", "reserve", "use c", "bury 1 0"]),
+    ("b", ["use c", "pause-tube b 0"]),
+    ("b", ["use c", "stats-tube b"]),
+    ("b", ["use c", "watch b"])])
+def test_the_log_names_the_tube_that_the_last_request_meant(flatq, tube, commands):
+    """It named the last one that was opened: by a search for an id, a list, or jobs that were given
+    back at the end."""
+    for queue in "abz":
+        push(flatq, queue.encode(), queue)
+    one = Direct(flatq)
+    client = one.connect()
+    for command in commands:
+        client.send(command.encode() + b"\r\n")
+        if command != "quit":
+            assert client.reply() != b"<nothing>"
+    client.close()
+    assert one.processes[0].wait(60) == 0
+    assert re.search(r"^\S+ beanstalk (\S+) ok - \d+$", one.said(), re.M)[1] == tube
+
+
 @pytest.mark.full
 @pytest.mark.timed
 def test_ready_soon(door):

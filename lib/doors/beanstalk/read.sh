@@ -2,40 +2,29 @@
 
 need engine/input
 
-# line_next [one] - set `stalk_line` to a command, and line_long if it was too long; return 1 at the
-# end of the input. As in beanstalkd, only CRLF ends a line. `one`: a newline without CR makes it
-# too long
+# line_next [one] - set `stalk_line` to the input up to a CRLF, and line_long if that is too long
+# or, with `one`, has a newline in it; 1: the input has ended
 line_next() {
   stalk_line='' line_long=
-  while :; do
-    line_read || return
-    case $line_long.$line_part in
-    # Once a line is too long, only look for its end: the time of putting it together grows by the
-    # square of its length
-    1.*"$cr") return 0 ;;
-    1.*) continue ;;
-    esac
-    stalk_line=$stalk_line$line_part
-    case $stalk_line in
-    *"$cr"*)
-      if [ "${stalk_line%%"$cr"*}$cr" = "$stalk_line" ]; then
+  while line_read; do
+    if [ -z "$line_long" ]; then
+      stalk_line=$stalk_line$line_part
+      if [ ${#stalk_line} -gt $((line_most + 1)) ]; then
+        line_long=1
+      elif [ "${stalk_line%%"$cr"*}$cr" = "$stalk_line" ]; then
         stalk_line=${stalk_line%"$cr"}
-        [ ${#stalk_line} -le "$line_most" ] || line_long=1
         return 0
-      fi ;;
-    esac
-    stalk_line="$stalk_line
+      else
+        line_long=${1:-} stalk_line="$stalk_line
 "
-    # If no CRLF comes within 224 bytes, skip to the next one
-    [ -z "${1:-}" ] && [ $((${#stalk_line} - 2)) -le "$line_most" ] || line_long=1 stalk_line=
-    case $line_long.$line_part in
-    1.*"$cr") return 0 ;;
-    esac
+      fi
+    fi
+    [ -z "$line_long" ] || [ "$line_part" = "${line_part%"$cr"}" ] || return 0
   done
+  return 1
 }
 
-# line_read - set line_part to the client's input up to a newline, from the rest of the line behind
-# a body or from the connection; return 1 at its end
+# line_read - set line_part to the input up to a newline: first what door_body_end has kept
 line_read() {
   if [ -n "$line_ahead" ]; then
     line_part=${line_ahead#x} line_ahead=
@@ -44,15 +33,15 @@ line_read() {
   fi
 }
 
-# door_body_end - read the CRLF after a body, and set body_whole; if it is another two bytes, set
-# body_wrong to the answer. The shell reads up to a newline: keep the rest
+# door_body_end - read the CRLF behind a body, and set body_whole; if it is another two bytes, set
+# body_wrong to the answer, and keep the rest of the line
 door_body_end() {
   body_wrong='' body_whole='' why='the body was cut'
   IFS= read -r line_part || return 65
   [ "$line_part" != "$cr" ] || { body_whole=1; return 0; }
   body_wrong=EXPECTED_CRLF why='no CRLF behind the body'
   case $line_part in
-  # The first of the two bytes was a newline: drop the next byte too
+  # The first of the two bytes was a newline
   '') IFS= read -r line_part || return 65; line_ahead=x${line_part#?} ;;
   ?) ;;
   *) line_ahead=x${line_part#??} ;;
@@ -60,22 +49,17 @@ door_body_end() {
   return 65
 }
 
-# swallow LENGTH - read and drop a body that is refused. If dd was killed, or failed, end: the rest
-# of the body would be taken for commands
+# swallow LENGTH - drop a body that is refused; or end, since the rest of it would be a command
 swallow() {
   why='input failed'
   input_exact "$1" >/dev/null || { stalk_log; exit 74; }
   door_body_end || :
 }
 
-# words_number TEXT [MAX] - set `number` from the front of TEXT, and `rest` to what follows; return
-# 1 if TEXT does not begin with a number, or it is above MAX (else 32 bits)
+# words_number TEXT [MAX] - set `number` to the number up to MAX (32 bits) at the front of TEXT, and
+# `rest` to what follows; 1: there is none
 words_number() {
   rest=${1#"${1%%[! ]*}"}
-  case $rest in
-  [0-9]*) ;;
-  *) return 1 ;;
-  esac
   set -- "${rest%%[!0-9]*}" "${2:-4294967295}"
   rest=${rest#"$1"}
   is_number "$1" "$2"

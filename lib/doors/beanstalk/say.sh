@@ -2,19 +2,18 @@
 
 need doors/door engine/take
 
-# stalk_log - say in the door's log what has failed
+# stalk_log - write `why` to the door's log
 stalk_log() {
   printf '%s: %s\n' "$FLATQ_VERB" "$why" >&5
 }
 
-# reply TEXT - write one line to the client; if that fails, it is gone: end
+# reply TEXT - write one line to the client, or end
 reply() {
   tally_write
   printf '%s\r\n' "$1" || exit 74
 }
 
-# reply_failed CODE - answer a command that could not be done (64: it is malformed; 65: a conf is
-# damaged; 69: the tube is gone)
+# reply_failed CODE - answer a command that has failed (64: malformed; 69: the tube was dropped)
 reply_failed() {
   case $1 in
   64) reply BAD_FORMAT; return ;;
@@ -27,17 +26,17 @@ reply_failed() {
   esac
 }
 
-# reply_job WORD - answer WORD (RESERVED or FOUND) and id, length (not in small-stalk) and bytes of
-# the message in the slip_ variables. With FOUND, return 75 if the body is gone: look again
+# reply_job RESERVED|FOUND - answer with that, id, length and bytes of the message in the slip_
+# variables; 75, only with FOUND: the body is gone
 reply_job() {
   reply_text="$id${stalk_beanstalkd:+ $slip_size}" reply_code=
   tally_write
   door_reply "$slip_size" || exit 74
-  # One `base64 -d` writes a small answer at once, from several pieces of base64 (DQo= is CRLF): TCP
-  # would hold back a second write for 40 ms
+  # A small answer is written at once: TCP would hold back a second write for 40 ms
   [ "$slip_size" -gt 1000 ] || read -r reply_code <"$q/body/$slip_id"
   # shellcheck disable=SC2017 # whole threes
   if [ ${#reply_code} -eq $(((slip_size + 2) / 3 * 4)) ]; then
+    # The words, and CRLF, in base64
     coded=UkVTRVJWRUQg
     [ "$1" = RESERVED ] || coded=Rk9VTkQg
     code_text "$reply_text"
@@ -48,8 +47,8 @@ DQo=
 END
     return 0
   fi
-  # RACE: who only looks does not own the message: it may be folded, or taken and deleted, as may a
-  # job whose lease has ended. If the slip is still there once the body is open, that is whole
+  # RACE: a message that is only looked at, or whose lease is over, may be folded or deleted. If the
+  # slip is there once the body is open, that is whole
   reply_slip=$q/out/$taken
   [ "$1" != FOUND ] || reply_slip=$slip_path
   if ! command exec 7<"$q/body/$slip_id" || [ ! -e "$reply_slip" ]; then
@@ -57,14 +56,11 @@ END
     return 75
   fi
   door_nodelay
+  if printf '%s %s\r\n' "$1" "$reply_text" && base64 -d <&7 && body_whole && printf '\r\n'; then
+    exec 7<&-
+    return 0
+  fi
   # After half a body, only the end of the connection can follow
-  printf '%s %s\r\n' "$1" "$reply_text" && base64 -d <&7 && body_whole && printf '\r\n' ||
-    reply_cut "$1"
-  exec 7<&-
-}
-
-# reply_cut WORD - end the connection; if it is the message that is not whole, bury that first
-reply_cut() {
   if [ "$1" = RESERVED ]; then
     need engine/body
     slip_path=$q/out/$taken
@@ -74,8 +70,7 @@ reply_cut() {
   exit 74
 }
 
-# code_text TEXT - add TEXT, digits and blanks, in base64 to `coded`: each character by itself,
-# whose base64 follows it in code_after
+# code_text TEXT - add the digits and blanks of TEXT to `coded`, each as base64 of its own
 code_text() {
   code_rest=$1
   while [ -n "$code_rest" ]; do
@@ -86,7 +81,7 @@ code_text() {
   done
 }
 
-# reply_yaml TEXT - answer with the lines TEXT as a document, and its length
+# reply_yaml TEXT - answer with the lines TEXT as a document
 reply_yaml() {
   set -- "---
 $1

@@ -1,11 +1,10 @@
-# doors/beanstalk/stalk.sh - a connection and its jobs, as beanstalkd's and small-stalk's protocols
-# have them. A door has its own command_do, tally, tally_begin, tally_write and tally_end
+# doors/beanstalk/stalk.sh - a connection and its jobs, for beanstalk and small-stalk. Each of them
+# has its own command_do, tally, tally_begin, tally_write and tally_end
 
 need doors/door engine/look engine/process engine/settle engine/reclaim
 need doors/beanstalk/read doors/beanstalk/say doors/beanstalk/tube
 
-# stalk_main WORD ... - serve one connection: do its commands until it ends. A command that returns
-# another code than 0 has not been answered (reply_failed)
+# stalk_main WORD ... - serve one connection. A command that fails has not been answered
 stalk_main() {
   shell_reset
   door_help "$@"
@@ -21,7 +20,7 @@ stalk_main() {
 # stalk_open WORD ... - open the connection and the spool, and set the traps for the end
 stalk_open() {
   jobs=' ' used=default watched=' default ' line_ahead='' line_most=222 taken='' wait_fifo='' \
-    cr=$(printf '\r')
+    tube_meant='' cr=$(printf '\r')
   door_open "$@"
   # A line of megabytes ends only its own connection
   # shellcheck disable=SC3045 # dash, busybox ash and bash have it
@@ -33,12 +32,11 @@ stalk_open() {
   owner=$$-$now
   tally_begin || die $? "$why"
   trap stalk_close EXIT
-  # This connection may be silent for ever, and what it reads is no single line
+  # The client may be silent for ever
   door_tell 999999999 "$FLATQ_VERB" || exit 74
 }
 
-# door_die CODE TEXT, and so on - these replace functions of doors/door.sh. The protocol has no last
-# line
+# These replace functions of doors/door.sh: the protocol has no last line
 door_die() {
   why=$2
   stalk_log
@@ -51,7 +49,7 @@ door_busy() {
 }
 door_last() { :; }
 
-# stalk_close - the trap at the end: give back the jobs that are held, and keep the counters
+# stalk_close - the trap at the end: give back the jobs that are held
 stalk_close() {
   door_code=$?
   trap - EXIT
@@ -61,15 +59,17 @@ stalk_close() {
   [ -z "$wait_fifo" ] || wait_end
   jobs_back
   tally_end
+  queue=$tube_meant
   door_end "$door_code"
 }
 
-# job_find ID - message_search, after putting back what has a dead owner or whose time is over
+# job_find - message_search for job_id, after putting back what has a dead owner or is over
 job_find() {
-  [ ${#1} -le 12 ] || return 66
-  pad "$1" 000000000000
+  [ ${#job_id} -le 12 ] || return 66
+  pad "$job_id" 000000000000
   find_id=$padded
   message_search "$find_id" tend || return
+  tube_meant=$queue
   case $slip_path in
   "$q"/out/*)
     { [ "$slip_owner" != 0 ] && owner_dead "$slip_owner"; } || lease_over "$slip_deadline" ||
@@ -78,9 +78,9 @@ job_find() {
   esac
 }
 
-# job_find_free ID - as job_find, for a job that nobody holds
+# job_find_free - job_find for a job that nobody holds
 job_find_free() {
-  job_find "$1" || return
+  job_find || return
   case $slip_path in
   "$q"/out/*) return 66 ;;
   esac
@@ -109,7 +109,7 @@ do_reserve() {
     tally waits=0
   fi
   case $reserve_code in
-  0) reply_job RESERVED ;;
+  0) tube_meant=$queue; reply_job RESERVED ;;
   66) reply TIMED_OUT ;;
   75) reply DEADLINE_SOON ;;
   *) reply_failed $reserve_code ;;
@@ -119,18 +119,17 @@ do_reserve() {
 }
 
 do_delete() {
-  clock_read
   job_take "$job_id"
   delete_code=$?
-  [ $delete_code -ne 66 ] || { job_find_free "$job_id"; delete_code=$?; }
+  [ $delete_code -ne 66 ] || { job_find_free; delete_code=$?; }
   [ $delete_code -eq 0 ] || return $delete_code
   message_delete && tally "deletes/$queue"
   job_done $? DELETED
 }
 
-# job_done CODE ANSWER - answer ANSWER if CODE is 0. Else enter the job again in `jobs`, from which
-# job_take took it, and return CODE
+# job_done CODE ANSWER - answer ANSWER if CODE is 0; else undo job_take, and return CODE
 job_done() {
+  tube_meant=$queue
   [ "$1" -ne 0 ] || { reply "$2"; return 0; }
   case $slip_path in
   "$q"/out/*) [ ! -e "$slip_path" ] || { taken=${slip_path##*/}; jobs_add; } ;;
@@ -140,12 +139,12 @@ job_done() {
 
 # do_peek STATE - show the first job in that state of the tube in use
 do_peek() {
+  tube_meant=$used
   queue_open "$used" || return
   job_show message_first "$1"
 }
 
-# job_show FUNCTION WORD - show the job that FUNCTION WORD finds. RACE: it may be folded or deleted
-# once it is found: then look again
+# job_show FUNCTION [WORD] - show the job that FUNCTION finds; if it moves meanwhile, look again
 job_show() {
   for show_try in 1 2 3 4 5 6 7 8 9 10; do
     "$@" || return

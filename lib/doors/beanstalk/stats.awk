@@ -1,9 +1,7 @@
-# stats.awk WHAT ASKED INSTANCE - add up what connections have counted (tally.sh), and print a part
-# of an answer, in YAML: `list`, the tubes; `tube`, the counts of the tube ASKED; `stats`, where
-# ASKED is the size of the largest job; or `fold`, the sums as lines of a file of counts.
-#
-# Standard input: a line `open PID-TIME` for each open connection, `tube NAME` for each tube that
-# has a job, and `whole`: without it lines are missing, and nothing is printed
+# stats.awk WHAT ASKED INSTANCE - add up what connections have counted (tally.sh), and print lines:
+# `list`: the tubes; `tube`: of the tube ASKED (66: there is none); `stats`: ASKED is the largest
+# size of a job; `fold`: new `sums`. Standard input: `open PID-TIME` for each open connection,
+# `count DIRECTORY URGENT READY DELAYED RESERVED BURIED end` for each queue, and `whole`
 
 BEGIN {
   what = ARGV[1]; asked = ARGV[2]; instance = ARGV[3]
@@ -12,7 +10,7 @@ BEGIN {
 }
 
 $1 == "open" { open[$2] }
-$1 == "tube" { tube($2) }
+$1 == "count" { counts[$2] = $0 }
 $1 == "whole" { whole = 1 }
 
 function tube(name) {
@@ -36,15 +34,20 @@ function add(line,    words, count, i, at, name, value) {
 }
 
 # Some awks print large numbers as 1e+10
-function number(value) { return sprintf("%.0f", value) }
-
-function row(key, value) { print key ": " number(value) }
+function row(key, value) { printf "%s: %.0f\n", key, value }
 
 END {
   if (!whole) exit 1
   split("sums old counts", files, " ")
   last = what == "fold" ? 2 : 3
   for (i = 1; i <= last; i++) while ((getline line < (instance "/" files[i])) > 0) add(line)
+  for (disk in counts) {
+    split(counts[disk], words, " ")
+    for (i = 3; i <= 7; i++) held[i] += words[i]
+    sub(/^%/, "", disk)
+    gsub(/,/, "/", disk)
+    if (words[4] + words[5] + words[6] + words[7]) tube(disk)
+  }
   for (owner in open) {
     connections++
     producers += (owner in producer)
@@ -60,6 +63,14 @@ END {
     tube(half[2])
   }
   if (what == "list") for (i = 1; i <= tubes; i++) print "- " names[i]
+  if (what == "tube" && !(asked in known)) exit 66
+  if (what ~ /^(tube|stats)$/) {
+    row("current-jobs-urgent", held[3])
+    row("current-jobs-ready", held[4])
+    row("current-jobs-reserved", held[6])
+    row("current-jobs-delayed", held[5])
+    row("current-jobs-buried", held[7])
+  }
   if (what == "tube") {
     row("total-jobs", sum["jobs/" asked])
     row("current-using", using[asked])
@@ -86,7 +97,7 @@ END {
     row("total-connections", sum["connections"])
   }
   if (what == "fold") {
-    for (name in sum) print "- " name "=" number(sum[name])
+    for (name in sum) printf "- %s=%.0f\n", name, sum[name]
     for (owner in uses) if (owner in open) {
       print owner " use=" uses[owner] " waits=" (waits[owner] + 0) \
         (owner in producer ? " producer" : "") (owner in worker ? " worker" : "")

@@ -1,93 +1,64 @@
 # doors/beanstalk/stats.sh - the commands that answer with statistics and lists, in YAML
 
-need engine/slip engine/clock engine/queues engine/count engine/take engine/settle
-need doors/beanstalk/tally doors/beanstalk/say doors/beanstalk/tube
+need engine/slip engine/clock engine/queues engine/count engine/lock
 
-# tubes_count FUNCTION - with tubes_add, set stats_counts to the sums over all queues; with that or
-# list_add, set tally_tubes to a line `tube NAME` for each queue that has a job
+# tubes_count - set tally_tubes to a line `count ...` for each queue (engine/count.sh)
 tubes_count() {
-  stats_counts='0 0 0 0 0' tally_tubes=
+  tubes_all=
   clock_read
-  all_queues "$1"
+  all_queues tubes_add || return
+  # shellcheck disable=SC2086 # names without blanks
+  tally_tubes=$(queues_count $tubes_all) && return 0
+  why='the tubes cannot be counted'
+  return 74
 }
 
-# tubes_add NAME - count one queue
 tubes_add() {
-  queue_open "$1" && tube_tend && queue_count || return
-  # shellcheck disable=SC2086 # numbers
-  set -- "$1" $stats_counts
-  stats_counts="$(($2 + count_urgent)) $(($3 + count_ready)) $(($4 + count_reserved))"
-  stats_counts="$stats_counts $(($5 + count_delayed)) $(($6 + count_buried))"
-  [ $((count_total + count_buried)) -eq 0 ] || tally_tubes="${tally_tubes}tube $1
-"
+  queue_open "$1" && tube_tend && tubes_all="$tubes_all $1"
 }
 
-# jobs_yaml URGENT READY RESERVED DELAYED BURIED - set `jobs_yaml` to the lines for jobs, and those
-# of `sums`
-jobs_yaml() {
-  jobs_yaml="current-jobs-urgent: $1
-current-jobs-ready: $2
-current-jobs-reserved: $3
-current-jobs-delayed: $4
-current-jobs-buried: $5
-$sums"
-}
-
-# stats_sums WHAT [ASKED] - set `sums` to what stats.awk prints
+# stats_sums WHAT [ASKED] - set `sums` to what stats.awk prints; 66: there is no tube ASKED
 stats_sums() {
   tally_write
-  sums=$(tally_lock -s && tally_sums "$@") && return 0
+  sums=$(exec 7>>"$door_instance/lock" && flock -s 7 && tally_sums "$@")
+  case $? in
+  0) return 0 ;;
+  66) return 66 ;;
+  esac
   why='the connections cannot be counted'
   return 74
 }
 
-# tube_known NAME - return 0 if the tube has a job or a connection, or is `default`; 66 if it is
-# proved that it has none (R1); 74: unknown. Sets `sums`, and the count_ variables
+# tube_known NAME - set `sums`; 66: it is proved that the tube has no job and no connection (R1)
 tube_known() {
-  count_urgent=0 count_ready=0 count_reserved=0 count_delayed=0 count_buried=0 count_total=0 \
-    tally_tubes=
+  tally_tubes=
   clock_read
   queue_open "$1" && tube_tend && queue_count
   case $? in
-  0 | 66 | 69) ;;
+  0) tally_tubes="count ${q##*/} $count_said" ;;
+  66 | 69) ;;
   *) return 74 ;;
   esac
-  stats_sums tube "$1" || return
-  [ "$1" != default ] && [ $((count_total + count_buried)) -eq 0 ] || return 0
-  case $sums in
-  *'current-using: 0
-current-watching: 0
-'*) return 66 ;;
-  esac
-}
-
-# list_add NAME PATH - the same for a list: a job that is seen needs no count
-list_add() {
-  for list_path in "$2"/wal/* "$2"/queue/*/* "$2"/head/*/*; do
-    [ ! -e "$list_path" ] || { tally_tubes="${tally_tubes}tube $1
-"; return 0; }
-  done
-  tubes_add "$1"
+  stats_sums tube "$1"
 }
 
 list_watched() {
   list_text=
   for list_name in $watched; do
-    list_text="$list_text${list_text:+
-}- $list_name"
+    list_text="$list_text
+- $list_name"
   done
-  reply_yaml "$list_text"
+  reply_yaml "${list_text#?}"
 }
 
 list_tubes() {
-  tubes_count list_add && stats_sums list || return
+  tubes_count && stats_sums list || return
   reply_yaml "$sums"
 }
 
 stats_job() {
-  clock_read
   clock_epoch "$now"
-  job_find "$job_id" || return
+  job_find || return
   slip_parse "$slip" || :
   stats_left=0
   case $slip_path in
@@ -124,7 +95,7 @@ buries: $3
 kicks: $4"
 }
 
-# time_left THEN NOW - set stats_left to whole seconds
+# time_left THEN NOW - set stats_left to the seconds from NOW to THEN, at least 0
 time_left() {
   clock_between "$2" "$1"
   stats_left=$between_s
@@ -135,24 +106,21 @@ stats_tube() {
   tube_known "$1" || return
   stats_left=0
   ! tube_paused || time_left "$paused_until" "$now"
-  jobs_yaml "$count_urgent" "$count_ready" "$count_reserved" "$count_delayed" "$count_buried"
   reply_yaml "name: $1
-$jobs_yaml
+$sums
 pause: $paused_seconds
 pause-time-left: $stats_left"
 }
 
 stats_all() {
-  tubes_count tubes_add && stats_sums stats "$FLATQ_MOST_BYTES" || return
+  tubes_count && stats_sums stats "$FLATQ_MOST_BYTES" || return
   stats_left=0
   read -r stats_began <"$door_instance/began" && time_left "$now" "$stats_began"
   stats_drains=false
   [ ! -e "$door_instance/draining" ] || stats_drains=true
   # NAME VERSION MACHINE, and only VERSION has blanks
   stats_uname=$(uname -nvm) stats_os=${stats_uname#* }
-  # shellcheck disable=SC2086 # numbers
-  jobs_yaml $stats_counts
-  reply_yaml "$jobs_yaml
+  reply_yaml "$sums
 pid: $$
 version: \"flatq\"
 rusage-utime: 0.000000
@@ -168,13 +136,4 @@ id: $door_of
 hostname: ${stats_uname%% *}
 os: ${stats_os% *}
 platform: ${stats_uname##* }"
-}
-
-# tube_pause NAME SECONDS - pause a tube that is known; set q
-tube_pause() {
-  tube_known "$1" && queue_open "$1" make || return
-  clock_read
-  clock_add "$2" "$now"
-  need engine/lock
-  file_put paused "$later $boot $2" || disk_failed "$q"
 }

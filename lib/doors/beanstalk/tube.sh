@@ -1,16 +1,17 @@
 # doors/beanstalk/tube.sh - take jobs from several queues at once, and know those that are held
 #
-#   watched   the names of the watched queues, with a blank on each side
-#   jobs      ID,QUEUE,NAME of each job that this connection holds, with a blank on each side;
-#             NAME is that in QUEUE/out/
+#   watched   the names of the watched queues
+#   jobs      ID,QUEUE,NAME of each job that this connection holds, NAME being that in QUEUE/out/
+#
+# Each word of both lists has a blank on each side.
 
 need engine/slip engine/clock engine/take engine/settle engine/reclaim
 
-# tubes_take [prove] - hand out the job that comes first in all watched tubes that are not paused;
-# return 66 if none is seen; with `prove`, if it is proved that there is none (R1). Reads `now`
+# tubes_take [prove] - hand out the first job of the watched tubes that are not paused; 66: none is
+# seen; with `prove`, it is proved that there is none (R1)
 # shellcheck disable=SC2086 # names without blanks
 tubes_take() {
-  # What sees nothing costs no process
+  # Without a process
   if [ -z "${1:-}" ]; then
     take_pick $watched || return
     [ -n "$take_queue" ] || return 66
@@ -24,8 +25,7 @@ tubes_take() {
   return $tubes_code
 }
 
-# take_pick TUBE ... - replaces that of engine/take.sh: pick the tube whose first job comes first of
-# all, of those that are not paused; set tubes_absent to those that have no queue
+# take_pick TUBE ... - replaces that of engine/take.sh: pick the tube whose first job comes first
 take_pick() {
   take_queue='' take_open=1 take_there='' tubes_absent='' pick_place='' pick_name=
   for tube in "$@"; do
@@ -44,14 +44,14 @@ take_pick() {
   scan_place=$pick_place scan_name=$pick_name
 }
 
-# tubes_nowhere - return 66 if one listing proves that the tubes in tubes_absent have no queue; if
-# one has a queue by now, look there too. A queue whose lock is missing is only being made
+# tubes_nowhere - 66: it is proved that the tubes in tubes_absent have no queue; else look there too
 tubes_nowhere() {
   [ -n "$tubes_absent" ] || return 66
   need engine/proof
   names_in "$FLATQ_DIR" || return
   for tube_disk in $tubes_absent; do
     if named "$tube_disk"; then
+      # Without a lock, it is only being made
       there "$FLATQ_DIR/$tube_disk/lock"
       case $? in
       0) tubes_take prove; return ;;
@@ -62,15 +62,13 @@ tubes_nowhere() {
   return 66
 }
 
-# tube_open NAME - queue_open of a tube that may not exist. A waiter looks again anyway, so save the
-# proof, which costs a process each time
+# tube_open NAME - queue_open without a proof, which costs a process, if it fails
 tube_open() {
   name_to_disk "$1"
   [ -e "$FLATQ_DIR/$name_disk/lock" ] && queue_open "$1"
 }
 
-# tube_tend - put back what is due in $q, and at once what has a lease that is over. RACE: it is no
-# error if another process drops the queue meanwhile
+# tube_tend - put back what is due in $q, or has a lease that is over. A drop meanwhile is no error
 tube_tend() {
   tube_code=0
   for tube_path in "$q"/out/*; do
@@ -80,19 +78,19 @@ tube_tend() {
   [ $tube_code -eq 69 ] || return $tube_code
 }
 
-# tube_wake - wake all that wait in .doors/wait: one that waits for a tube that did not exist may
-# not be entered in its queue yet
+# tube_wake - wake those that wait for a tube that did not exist (wait_enter_new)
 tube_wake() {
   [ ! -d "$FLATQ_DIR/.doors/wait" ] || wake "$FLATQ_DIR/.doors/wait" 1000
 }
 
-# tube_paused - return whether $q is paused; set paused_until, by the clock, and paused_seconds. A
-# boot ends all pauses
+# tube_paused - return whether $q is paused in this boot; set paused_until and paused_seconds
 tube_paused() {
   paused_until='' paused_seconds=0
   [ -e "$q/paused" ] || return 1
-  # What is there and cannot be read is no end of the pause (R1): look twice
-  tube_pause_read || tube_pause_read
+  # A read that fails does not end the pause (R1)
+  for tube_try in 1 2; do
+    ! read -r paused_until paused_boot paused_seconds <"$q/paused" || break
+  done
   case $paused_until in
   *[!0-9]*) ;;
   ????????????) [ "$paused_boot" = "$boot" ] && [ "$now" \< "$paused_until" ] && return 0 ;;
@@ -101,13 +99,8 @@ tube_paused() {
   return 1
 }
 
-tube_pause_read() {
-  read -r paused_until paused_boot paused_seconds <"$q/paused"
-}
-
-# word_take LIST KEY - set `word` to the word of LIST that begins with KEY, and `words` to LIST
-# without it; return 1 if there is none. LIST has a blank on each side of each word. One pattern for
-# all would take the square of the list's length
+# word_take LIST KEY - set `word` to the word that begins with KEY, and `words` to LIST without it.
+# One pattern for all would take the square of the length
 word_take() {
   case $1 in
   *" $2"*) ;;
@@ -127,15 +120,14 @@ word_take() {
   words="$words $*${1:+ }"
 }
 
-# jobs_add - enter the job that was just handed out in `jobs`, and drop an older entry for it, whose
-# time is over
+# jobs_add - enter the job that was just handed out in `jobs`, in place of an older entry
 jobs_add() {
   ! word_take "$jobs" "$id," || jobs=$words
   jobs="$jobs$id,$queue,$taken "
 }
 
-# job_take ID - take the job out of `jobs`; set q, queue, slip_path, taken and the slip_ variables.
-# Return 66 if we do not hold the job, or no longer. If that is unknown, leave the job in `jobs`
+# job_take ID - take the job out of `jobs`, unless it is unknown whether we hold it; set slip_path,
+# `taken` and what slip_parse and queue_open set. 66: we do not
 job_take() {
   word_take "$jobs" "$1," || return 66
   job_others=$words taken=${word#*,}
@@ -147,11 +139,10 @@ job_take() {
   return $job_code
 }
 
-# job_look NAME - the part of job_take for NAME in $q/out/
+# job_look NAME - job_take for NAME in $q/out/
 job_look() {
   taken=$1 slip_path=$q/out/$1
   slip_parse "$taken" || return 66
-  # A lease that is over is over, even if no verb has put the message back yet
   if lease_over "$slip_deadline"; then
     queue_conf && message_putback expired
     return 66
@@ -169,8 +160,7 @@ jobs_back() {
   done
 }
 
-# jobs_soon_due - drop jobs whose lease is over; set soon_due to a second before the next lease
-# ends, if any (and not in small-stalk)
+# jobs_soon_due - drop jobs whose lease is over; set soon_due to a second before the next one ends
 jobs_soon_due() {
   soon_due=
   for job in $jobs; do

@@ -2,17 +2,16 @@
 
 need doors/door engine/process engine/wait doors/beanstalk/tube
 
-# tubes_wait DEADLINE - as tubes_take, but wait until DEADLINE (or `none`) or take_stop and return
-# 66 then; 75 if the lease of a held job ends within a second. The caller answers before it calls
-# wait_leave, so that the client does not wait for that
+# tubes_wait DEADLINE - as tubes_take, but wait until DEADLINE (or `none`); 75: the lease of a held
+# job ends within a second. The caller calls wait_leave, after its answer
 tubes_wait() {
   take_code=74 wait_queues=$watched
   wait_begin wait || return
   wait_until "$1" tubes_enter tubes_again tubes_wait_due
 }
 
-# tubes_enter - the ENTER of wait_until: enter us in each watched queue. If they are few, create the
-# missing ones; if many, also enter us in .doors/wait, where the first put to a new queue looks
+# tubes_enter - the ENTER of wait_until: enter us in each watched queue. Of up to 8, create those
+# that are missing; else also enter us in .doors/wait, where the first put to a new queue looks
 tubes_enter() {
   # shellcheck disable=SC2086 # names without blanks
   set -- $watched
@@ -27,7 +26,7 @@ tubes_enter() {
   [ -z "$tubes_none" ] || wait_enter_new
 }
 
-# tubes_again - the TAKE of wait_until for tubes_wait
+# tubes_again - the TAKE of wait_until
 tubes_again() {
   tubes_take
   tubes_code=$?
@@ -37,26 +36,23 @@ tubes_again() {
   return 66
 }
 
-# tubes_wait_due - the DUE of wait_until for tubes_wait: set wait_due to the time when a watched
-# tube may have a job, or soon_due has come
+# tubes_wait_due - the DUE of wait_until: when a watched tube may have a job, or soon_due
 tubes_wait_due() {
   for tube in $watched; do
     tube_open "$tube" || continue
-    # Jobs that are due in a paused tube stay there: wait for the end of the pause, or we would wake
-    # at once
+    # What is due in a paused tube stays there
     if tube_paused; then wait_due_lower "$paused_until"; else wait_due_queue; fi
   done
   [ -z "$soon_due" ] || wait_due_lower "$soon_due"
 }
 
-# door_turn - replaces that of doors/door.sh: as in beanstalkd, a client that sends no more, though
-# it may still read, is not waited for
+# door_turn - replaces that of doors/door.sh: as in beanstalkd, a client that sends no more is gone
 door_turn() {
   [ -z "$wait_woken" ] || return 0
   if [ -n "$FLATQ_GUARD" ] && ! door_ncat_lives; then
     :
   elif [ -n "$door_inode" ]; then
-    # RACE: a row may be missed: believe it only when it is missing twice
+    # RACE: a row may be missed: so twice
     if door_row; then door_missed=0; else door_missed=$((door_missed + 1)) door_state=; fi
     [ "$door_state" != 01 ] && [ $door_missed != 1 ] || return 0
   elif [ -n "$FLATQ_GUARD" ]; then
