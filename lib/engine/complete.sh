@@ -1,13 +1,10 @@
-# engine/complete.sh - what the next word of a command line can be: bash, zsh and fish ask by
-# `flatq --complete WORD ...` (lib/completion/)
-#
-# Verbs and options come from the headers, as those of -h and of the man page do. Nothing is
-# created, not even a spool.
+# engine/complete.sh - what the next word of a command line can be, by the headers: for `flatq
+# --complete WORD ...` (lib/completion/). Creates nothing
 
 need engine/queues engine/usage
 
-# complete_words WORD ... - print each word that the last WORD can become, with a tab and what it
-# means. The other WORDs stand between `flatq` and it
+# complete_words WORD ... - print each word that the last WORD behind `flatq` can become, a tab, and
+# what it means
 complete_words() {
   complete_far='' complete_verb=help complete_before=
   while [ $# -gt 1 ]; do
@@ -32,8 +29,8 @@ complete_words() {
   complete_say help 'print the help of a verb'
 }
 
-# complete_header VERB - if complete_is begins with `-`, print the options in the header. Set
-# complete_takes to what the option complete_before takes, and `title`
+# complete_header VERB - print the options in the header; set complete_takes to what the option
+# complete_before takes, and `title`
 complete_header() {
   complete_takes=
   {
@@ -72,7 +69,7 @@ complete_after() {
   *) return 0 ;;
   esac
   case $complete_line:$title in
-  # Words of mqueue and pressure, whose queues are elsewhere; or a state
+  # Words of mqueue and pressure, or a state
   [a-z]*\|*)
     IFS=\|
     [ -n "$complete_before" ] ||
@@ -84,8 +81,7 @@ complete_after() {
   esac
 }
 
-# complete_queues queue|receipt|both - print the queues, those of receipts as `QUEUE:`; behind that,
-# the ids that `list` has
+# complete_queues queue|receipt|both - print the queues, for receipts as `QUEUE:`, and then the ids
 complete_queues() {
   complete_form=$1
   [ -z "$complete_far" ] && spool_find || return 0
@@ -107,7 +103,7 @@ complete_queue() {
   esac
 }
 
-# complete_say WORD TEXT - print the WORD, if complete_is can become that
+# complete_say WORD TEXT - print both, if complete_is can become WORD
 complete_say() {
   case $1 in
   "$complete_is"*) printf '%s\t%s\n' "$1" "$2" ;;

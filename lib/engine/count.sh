@@ -3,8 +3,8 @@
 need engine/proof
 
 # queue_count - set count_urgent (priorities below 1024), count_ready, count_delayed, count_reserved
-# and count_buried; and count_total to all that a bound counts, which is all but buried ones. Return
-# 74 if not all could be listed. A message that moves meanwhile is counted once
+# and count_buried; count_total, without buried ones; and count_said to the first five and `end`.
+# 74: not all could be listed. A message that moves meanwhile is counted once
 queue_count() {
   # shellcheck disable=SC2086 # places
   find_names $count_places \( ! -type d -o -path 'claimed/*/*' \) \
@@ -20,8 +20,8 @@ queue_count() {
 count_places='wal fold queue unfold head delayed out claimed buried done'
 
 # queues_count QUEUE ... - print `count DIRECTORY URGENT READY DELAYED RESERVED BURIED end` for each
-# of these queues; return 74 if one cannot be counted. One find looks at many; if it fails, as it
-# does if a queue was dropped meanwhile, each is counted by itself
+# of these that exists; 74: one cannot be counted. One find looks at many; if that fails, as it does
+# beside a drop, each is counted by itself
 queues_count() {
   while [ $# -gt 0 ]; do
     count_paths='' count_some=
@@ -47,33 +47,32 @@ queues_count() {
   done
 }
 
-# count_awk [many] - become a filter that prints URGENT READY DELAYED RESERVED BURIED `end` for the
-# names of each queue, of which `lock` is the last. `many`: in front of each stands ./DIRECTORY/
+# count_awk [many] - a filter from the names of each queue, `lock` being the last, to its numbers.
+# `many`: in front of each name stands ./DIRECTORY/
 count_awk() {
   exec awk -F / -v "many=${1:-}" '
     many { queue = "count " $2 " "; sub(/^\.\/[^\/]*\//, "") }
     $0 == "lock" { show(); next }
     { n = split($NF, field, ".") }
     $1 == "done" { settled[$2] = 1; next }
-    # A segment is a directory OFFSET.COUNT, or OFFSET.COUNT.flat; its marks have a COUNT of 0
+    # A segment is OFFSET.COUNT, or OFFSET.COUNT.flat; its marks have a COUNT of 0
     $1 == "claimed" {
       if (NF == 3 && length(field[1]) == 12 && field[2] ~ /^[1-9][0-9]*$/) {
         key = $2 "/" field[1]; state[key] = "reserved"; size[key] = field[2]
       }
       next
     }
-    # The key is the first id and the nonce of a flat file, or the id of a slip. All flat files of
-    # one bulk push have the same nonce
+    # The first id and the nonce of a flat file, or the id of a slip
     n == 6 { key = field[2] "." field[6]; size[key] = field[4]; priority = field[1] }
     n > 6 { at = $1 == "buried"; key = field[2 + at]; size[key] = 1; priority = field[1 + at] }
     n < 6 { next }
     {
       state[key] = $1 == "out" ? "reserved" : $1 == "delayed" || $1 == "buried" ? $1 : "ready"
-      # As text: busybox takes a number that begins with 0 for octal
+      # As text: busybox takes 08 for octal
       urgent[key] = (priority "") < "0000001024"
       holder[key] = $1 == "out" ? $2 : ""
     }
-    # The messages of a run that was being folded or unfolded may be in its flat file too
+    # What is being folded or unfolded may be in a flat file too
     $1 == "fold" || $1 == "head" { split($2, field, "."); run[key] = field[2] "." field[3] }
     $1 == "head" { unfolded[run[key]] = 1 }
     $1 == "unfold" { unfolding[key] = 1 }
@@ -86,15 +85,13 @@ count_awk() {
       }
       printf "%s%d %d %d %d %d end\n", queue, count["urgent"], count["ready"], count["delayed"],
         count["reserved"], count["buried"]
-      # Ready for the next queue
       split("", state); split("", settled); split("", unfolding); split("", unfolded)
       split("", run); split("", count)
     }'
 }
 
-# queue_oldest - set `oldest` to the seconds since the oldest ready message was pushed, by
-# epoch_time; 0: none is ready. Ids grow, so in each place the first message of a priority is the
-# oldest
+# queue_oldest - set `oldest` to the age, at epoch_time, of the oldest ready message, in seconds; 0:
+# none. In each place, the first message of a priority is the oldest
 queue_oldest() {
   oldest_born=$epoch_time oldest_seen=.
   for oldest_path in "$q"/wal/* "$q"/head/*/* "$q"/queue/*/*; do
@@ -110,6 +107,6 @@ queue_oldest() {
     slip_parse "$oldest_name" || continue
     ! [ "$slip_born" \< "$oldest_born" ] || oldest_born=$slip_born
   done
-  # Without the 1 in front, a shell would take them for octal
+  # With the 1, 08 is not octal
   oldest=$(((1$epoch_time - 1$oldest_born) / 100))
 }

@@ -1,44 +1,33 @@
 # log.awk - print the events of the queues' logs in words, as log_read of log.sh says
 #
-# cd SPOOL && awk -v merged=MERGED -v last=COUNT -v since=SECONDS -f log.awk. It reads the `s` lines
-# that it printed in the last turn, a line `list`, what `ls` says of the logs, and a line `whole`.
+# cd SPOOL && awk -v merged=MERGED -v last=COUNT -v since=SECONDS -f log.awk. Input: the `s` lines
+# of the last turn, `list`, what `ls` says of the logs, `whole`.
 
-# Seconds that the local time is ahead at that time
-function zone(time,  said, command) {
+# The local date, hours, minutes, seconds and zone
+function local_time(time,  command) {
   time = sprintf("%.0f", time)
-  if (time in zones) return zones[time]
-  command = "date -d @" time " +%z 2>/dev/null"
-  command | getline said
+  if (time in local_times) return local_times[time]
+  command = "date -d @" time " \"+%F %H %M %S %z\" 2>/dev/null"
+  command | getline local_times[time]
   close(command)
-  if (said !~ /^[+-][0-9][0-9][0-9][0-9]$/) { failed = 1; exit 1 }
-  said = (substr(said, 1, 1) "1") * (substr(said, 2, 2) * 3600 + substr(said, 4, 2) * 60)
-  return zones[time] = said
+  if (local_times[time] !~ / [+-][0-9][0-9][0-9][0-9]$/) { failed = 1; exit 1 }
+  return local_times[time]
 }
+function zone(time) { return substr(local_time(time), 21) }
 # One look for a day, unless the clocks change on it: then one for each quarter of an hour
-function ahead(time,  day) {
-  day = int(time / 86400)
-  if (!(day in days)) {
-    days[day] = zone(day * 86400) == zone(day * 86400 + 86400) ? zone(day * 86400) : "changes"
-  }
-  return days[day] == "changes" ? zone(int(time / 900) * 900) : days[day]
-}
-function date(time,  day, era, year, month) {
-  time += ahead(time)
-  if (time < 0) time = 0
-  # Years begin in March here, so that the leap day is the last
-  day = int(time / 86400) + 719468
-  era = int(day / 146097)
-  day -= era * 146097
-  year = int((day - int(day / 1460) + int(day / 36524) - int(day / 146096)) / 365)
-  day -= 365 * year + int(year / 4) - int(year / 100)
-  month = int((5 * day + 2) / 153)
-  day -= int((153 * month + 2) / 5) - 1
-  month += month < 10 ? 3 : -9
-  return sprintf("%04d-%02d-%02d %02d:%02d:%02d", era * 400 + year + (month < 3), month, day,
-    int(time / 3600) % 24, int(time / 60) % 60, time % 60)
+function date(time,  step, base, part, seconds) {
+  base = int(time / 86400) * 86400
+  step = zone(base) == zone(base + 86400) ? 86400 : 900
+  base = int(time / step) * step
+  split(local_time(base), part, " ")
+  # With the 1 in front, 08 is not octal
+  seconds = (("1" part[2]) * 60 + ("1" part[3])) * 60 + ("1" part[4]) - 366100 + time - base
+  if (seconds >= 86400) split(local_time(base + step), part, " ")
+  return sprintf("%s %02d:%02d:%02d", part[1], int(seconds / 3600) % 24, int(seconds / 60) % 60,
+    seconds % 60)
 }
 function many(number, word) { return number " " word (number == "1" ? "" : "s") }
-# What came of a message, or whatever else there is to say. The reason may end with `delay-SECONDS`
+# What came of a message. The reason may end with `delay-SECONDS`
 function words(verb, tries, size, waited, reason, time,  bulk, delay, cause) {
   if (reason ~ /^bulk-[0-9]+$/) {
     bulk = many(substr(reason, 6), "message")
@@ -70,7 +59,7 @@ function words(verb, tries, size, waited, reason, time,  bulk, delay, cause) {
 function event(line, queue,  part, words_of, i, time) {
   if (length(line) > 200 || split(line, part, " ") != 7) return
   for (i = 1; i <= 7; i++) words_of = words_of part[i] " "
-  # Words with other blanks between them, or at the end
+  # Single blanks
   if (words_of != line " ") return
   if (part[1] !~ /^[0-9]+\.[0-9][0-9]$/ || length(part[1]) != 13 || part[2] !~ /^[a-z]+$/ ||
     part[3] !~ /^([0-9]+|-)$/ || part[4] !~ /^[0-9]+$/ || part[5] !~ /^[0-9]+$/ ||
@@ -88,8 +77,7 @@ function event(line, queue,  part, words_of, i, time) {
   }
   print line
 }
-# Read the log from byte `from` to byte `to`; return how far it was read. Return -1 if it was
-# renamed: the opened file has another inode
+# Read the log from byte `from` to byte `to`; return how far; -1: the file has another inode now
 function read(name, inode, from, to, queue,  command, line, next_line, bytes) {
   command = "{ exec <\047" name "\047 && set -- $(ls -nid \047" name "\047) && [ \"$1\" = " \
     inode " ] && echo open && tail -c +" sprintf("%.0f", from + 1) " | head -c " \
@@ -102,7 +90,7 @@ function read(name, inode, from, to, queue,  command, line, next_line, bytes) {
     line = next_line
   }
   close(command)
-  # The last line is what is not yet whole, and a dot
+  # The last line is a dot, behind what is not yet whole
   if (line !~ /\.$/ || bytes + length(line) - 1 != to - from) { failed = 1; exit 1 }
   return from + bytes
 }
@@ -112,10 +100,10 @@ function take(name, inode, size,  queue, from, to) {
   sub(/\/log[.0-9]*$/, "", queue)
   sub(/^%/, "", queue)
   gsub(/,/, "/", queue)
-  # An inode may be used again, for a new log
+  # An inode may be used again
   from = was[inode] == name || name !~ /\/log$/ ? at[inode] + 0 : 0
   if (from > size) from = 0
-  # No event has over 200 bytes, and a part of one has not its form
+  # No event has over 200 bytes
   if (last && from == 0 && size > last * 201) from = size - last * 201
   to = from < size ? read(name, inode, from, size, queue) : from
   if (to < 0) { again = 1; to = from; name = was[inode] }
@@ -140,7 +128,7 @@ $0 == "list" { list = 1; next }
 $0 == "whole" { whole = 1; next }
 !list && $1 == "s" { was[$2] = $3; at[$2] = $4 }
 !list || NF < 7 { next }
-# `log` is newer than the others of its queue, and comes first
+# `log` is the newest of its queue, and is listed first
 held != "" && place($NF) != place(held) { take(held, held_inode, held_size); held = "" }
 $NF ~ /\/log$/ { held = $NF; held_inode = $1; held_size = $6 + 0; next }
 { take($NF, $1, $6 + 0) }

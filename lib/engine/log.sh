@@ -1,13 +1,9 @@
-# engine/log.sh - the queues' logs, read while other processes write and rename them
-#
-# A log is known by its inode: the checkpoint renames `log` to log.TIME, and the next event begins
-# another `log`. A line is shown only if it has the form of an event, which leaves no room for
-# anything that a terminal would obey.
+# engine/log.sh - read the queues' logs, while others write them, and the checkpoint renames `log`
+# to log.TIME. A log is known by its inode; a line that has not the form of an event is not shown
 
 need engine/queues engine/proof engine/piped
 
-# log_open [QUEUE] - set log_queue, which is empty for all, and log_path to its directory; return 66
-# if there is no such queue, or no spool, 77 if it may not be read
+# log_open [QUEUE] - begin to read the logs of QUEUE, or of all; 66: no such queue, or no spool
 log_open() {
   log_queue=${1-} log_path=$FLATQ_DIR log_state='' log_seen=none
   log_allowed "$FLATQ_DIR" || return
@@ -26,10 +22,10 @@ log_allowed() {
   return 77
 }
 
-# log_turn - print the events that have come since the last turn, of the first turn only the last
-# log_last (empty: all) and those since log_since; return 69 if log_queue was dropped
+# log_turn - print the events since the last turn; of the first turn, only the last log_last (empty:
+# all) since log_since. 69: the queue was dropped
 log_turn() {
-  # RACE: a log may be renamed, or a queue dropped, after it was listed: repeat
+  # RACE: a log may be renamed, or a queue dropped, after it was listed
   for log_try in 1 2 3 4 5 6 7 8; do
     log_list || return
     [ -n "$log_listed" ] || continue
@@ -41,22 +37,21 @@ log_turn() {
   return 74
 }
 
-# log_skip - let the next turn begin with the events that come from now on
+# log_skip - let the next turn begin now
 log_skip() {
   log_list || return
   log_state=$(printf '%s\n' "$log_listing" | awk 'NF >= 7 { print "s", $1, $NF, $6 }')
 }
 
-# log_list - set log_listing to the lines of `ls` about all logs, and log_listed to 1; to nothing if
-# their names have changed meanwhile
+# log_list - set log_listing to what `ls` says of all logs, and log_listed, unless their names have
+# changed meanwhile
 log_list() {
   log_listing='' log_listed=
   log_look || return
   log_before=$log_paths
-  # By xargs, since arguments have a limit (R9)
+  # Arguments have a limit (R9)
   [ -z "$log_paths" ] ||
     log_listing=$(cd "$FLATQ_DIR" && printf '%s\n' "$log_paths" | xargs ls -nid) || return 0
-  # RACE: a log may be renamed, and another one begun, between the look and `ls`
   log_look || return
   [ "$log_paths" != "$log_before" ] || log_listed=1
 }
@@ -76,8 +71,7 @@ log_look() {
   log_add "$queue" "$q"
 }
 
-# log_add NAME PATH - add the logs of that queue to log_paths; return 77 if one may not be read. The
-# listing must contain `lock`, or it has failed
+# log_add NAME PATH - add the logs of that queue to log_paths. A listing without `lock` has failed
 log_add() {
   log_lock=
   for log_file in "$2"/l*; do
@@ -99,9 +93,8 @@ log_add() {
   return 74
 }
 
-# log_show - print the events of the logs in log_listing, from where the last turn ended
-# (log_state); those of several queues in the order of their times. Set log_state, and log_again if
-# a log was renamed before it could be opened
+# log_show - print the events of the logs in log_listing, from where log_state says, in the order of
+# time; set log_state, and log_again if a log was renamed before it could be opened
 log_show() {
   log_filter=cat log_again='' log_parts=events
   case $log_last in
@@ -113,8 +106,8 @@ log_show() {
   [ -n "$log_queue" ] || log_parts='events
 sorted
 cut'
-  # busybox's awk hides that it could not write, so another program writes. A pipe hides how its
-  # parts have ended, so each part says on 3 that it has finished (R6)
+  # busybox's awk hides that it could not write: another program writes. Each part of the pipe says
+  # on 3 that it has finished (R6)
   {
     log_state=$({ log_events | $log_filter >&4; } 3>&1)
   } 4>&1 || { why='the log could not be printed'; return 74; }
@@ -141,22 +134,19 @@ log_events() {
   fi
 }
 
-# log_read MERGED - print the events; if MERGED, with two words in front that sort them. On
-# descriptor 3, print `s INODE NAME BYTES` for each log, which is now read up to there, `again` if
-# one was renamed before it could be opened, and `end`
+# log_read MERGED - print the events; if MERGED, with two words in front that sort them. On 3, print
+# `s INODE NAME BYTES` for each log, read up to there, `again` as log_again, and `end`
 log_read() {
   case $lib in
   /*) log_program=$lib/engine/log.awk ;;
   *) log_program=$PWD/$lib/engine/log.awk ;;
   esac
-  # The last line proves that all came
   printf '%s\n' "$log_state" list "$log_listing" whole | (cd "$FLATQ_DIR" && exec awk \
     -v "merged=$1" -v "last=$log_last" -v "since=$log_since" -f "$log_program" 2>&3)
 }
 
-# log_wait - wait for a second, and return 1; return 0 at once if standard output is a pipe that
-# nobody reads. select and poll report the writing end of a pipe as readable only once its last
-# reader is gone
+# log_wait - wait for a second, and return 1; 0: standard output is a pipe that nobody reads, whose
+# writing end select and poll then call readable
 log_wait() {
   log_code=2
   if [ -p /proc/self/fd/1 ]; then

@@ -1,7 +1,7 @@
 # engine/table.sh - what list and stat print, as a table for eyes
 
-# table_print messages|queues|stat COMMAND ... - print the lines that COMMAND prints as a table with
-# a heading; exit with its code if it fails
+# table_print messages|queues|stat COMMAND ... - print COMMAND's lines as a table; or exit with its
+# code
 table_print() {
   table_form=$1
   shift
