@@ -107,6 +107,11 @@ spool_boot_locked() {
   # held
   for boot_record in "$FLATQ_DIR/.boot/$boot"*; do :; done
   [ ! -e "$boot_record" ] || { boot_old && spool_boot_sync && spool_boot_mark; return; }
+  boot_before=$epoch
+  for boot_record in "$FLATQ_DIR"/.boot/*.v1.*; do
+    boot_record=${boot_record##*.v1.}
+    ! is_number "${boot_record%%.*}" 9999999999 || boot_before=$number
+  done
   # On a full disk, make room and repeat: even the recovery of a queue may need a directory, to bury
   # a message that has no tries left
   spool_boot_sync && spool_boot_list &&
@@ -153,11 +158,8 @@ boot_old() {
 # container whose uptime is its own: every owner would seem to be dead
 spool_clock() {
   clock_read
-  is_number "$(date +%s)" 9999999999 || { why='date +%s failed'; return 70; }
-  clock_split "$now"
-  # A wall clock that starts in 1970 may be behind the uptime
-  epoch=$((number - clock_s))
-  [ $epoch -ge 0 ] || epoch=0
+  clock_wall || { why='date +%s failed'; return 70; }
+  epoch=$wall_epoch
   need engine/process
   process_started $$ && ! [ "$now" \< "$started" ] && return 0
   why="$FLATQ_PROC/uptime and /proc/$$/stat count from different starts, or show no processes"
@@ -204,20 +206,42 @@ spool_boot_queues() {
 
 # boot_some QUEUE ... - spool_boot_queues for these
 boot_some() {
+  boot_moved=
   boot_quiet "$@" || boot_busy=$*
   for boot_queue in $boot_busy; do
-    q=$FLATQ_DIR/$boot_queue
+    q=$FLATQ_DIR/${boot_queue%%/*}
+    case $boot_queue in
+    */*)
+      boot_moved=1
+      boot_delayed "$boot_before" "${boot_queue##*/}" || boot_left="$boot_left ${boot_queue%%/*}"
+      continue ;;
+    esac
     # Findings go to standard error: standard output belongs to the verb that triggered the recovery
     queue_after_boot >&"${check_doctor:-5}" || boot_left="$boot_left $boot_queue"
+  done
+  [ -z "$boot_moved" ] || sync_many "$FLATQ_DIR" || boot_left="$boot_left $*"
+}
+
+# boot_delayed EPOCH TOP ... - what was delayed in the last boot goes on by the wall clock, of which
+# EPOCH is the time of that boot: name these directories of delayed/ so
+boot_delayed() {
+  boot_since=$1
+  shift
+  for boot_top in "$@"; do
+    # Two boots may have the same time, if no battery keeps the clock
+    while [ -e "$q/delayed/$boot_since.$boot_top" ]; do boot_since=$((boot_since + 1)); done
+    mv -fT "$q/delayed/$boot_top" "$q/delayed/$boot_since.$boot_top" ||
+      { disk_failed "$q/delayed" "spool $FLATQ_DIR"; return; }
   done
 }
 
 # spool_boot_unread - mark the queues of boot_left: each answers 74 until it can be recovered
-# (queue_mend), and keeps no other from its work
+# (queue_mend), and keeps no other from its work. The mark has the wall clock's time of their boot
 spool_boot_unread() {
   for boot_queue in $boot_left; do
     q=$FLATQ_DIR/$boot_queue
-    true >"$q/unread" || { disk_failed "$q" "spool $FLATQ_DIR"; return; }
+    [ -s "$q/unread" ] || printf '%s\n' "$boot_before" >"$q/unread" ||
+      { disk_failed "$q" "spool $FLATQ_DIR"; return; }
   done
   boot_unread=.unread
 }
@@ -261,6 +285,8 @@ boot_quiet() {
           next
         }
         if (n == 3 && place ~ /^(log|log\.[0-9]+|tended|closed)$/) next
+        if (place == "delayed" && n == 4 && name ~ /^0[0-9]+$/) top[queue "/" name] = queue
+        if (place == "delayed" && n == 4 && name ~ /^[0-9]+\.[0-9]+$/) next
         if (place ~ /^(delayed|buried)$/ && n < 6 && name ~ /^[0-9]+$/) next
         if (place == "buried") { sub(/^[0-9]+\./, "", name); sub(/\.[A-Za-z0-9_-]+$/, "", name) }
         fields = split(name, field, ".")
@@ -288,7 +314,9 @@ boot_quiet() {
           }
           busy[of[file]]
         }
-        for (queue in all) if (queue in busy || seen[queue] != 18) print queue
+        for (queue in all) if (seen[queue] != 18) busy[queue]
+        for (queue in busy) print queue
+        for (name in top) if (!(top[name] in busy)) print name
         print "end"
       }')
   case $boot_busy in
@@ -314,17 +342,13 @@ ids_room() {
 # spool_boot_mark - make the record of this boot, and remove the old ones
 spool_boot_mark() {
   boot_new=$FLATQ_DIR/.boot/$boot.v1.$epoch.$base64_wrap.$spool_sync$sync_how$boot_unread
-  boot_now=
-  # Remove the old records first: a full disk may have no room for a second one. That of this boot
-  # is renamed, since it says that living owners hold what was handed out
+  # Rename what is there: a full disk may have no room for another name
   for boot_stale in "$FLATQ_DIR"/.boot/*; do
-    case $boot_stale in
-    "$FLATQ_DIR/.boot/$boot"*) boot_now=$boot_stale ;;
-    *) rm -f "$boot_stale" ;;
-    esac
+    [ ! -e "$boot_stale" ] || mv -f "$boot_stale" "$boot_new"
   done
-  if [ -n "$boot_now" ]; then mv -f "$boot_now" "$boot_new"; else true >"$boot_new"; fi ||
+  [ -e "$boot_new" ] || true >"$boot_new" ||
     { disk_failed "$FLATQ_DIR/.boot" "spool $FLATQ_DIR"; return; }
+  sync_paths "$FLATQ_DIR/.boot" || return
   # An older version's
   rm -rf "$FLATQ_DIR/.tools" || :
 }

@@ -18,11 +18,26 @@ queue_after_boot() {
     [ $boot_code -eq 65 ] || { check_blame $boot_code; unlock_queue; return $boot_code; }
     printf '%s\n' "$why"
   }
-  { boot_nothing || boot_undo; } && queue_check boot &&
+  boot_delays && { boot_nothing || boot_undo; } && queue_check boot &&
     { [ ! -e "$q/unread" ] || rm -f "$q/unread"; } || check_blame $?
   boot_code=$?
   unlock_queue
   return $boot_code
+}
+
+# boot_delays - boot_delayed for all directories of delayed/ that the last boot has left
+boot_delays() {
+  { read -r boot_since <"$q/unread" && is_number "$boot_since" 9999999999; } ||
+    number=${boot_before:-$epoch}
+  boot_since=$number
+  names_in "$q/delayed" || return
+  set -- "$boot_since"
+  for boot_top in $names; do
+    case $boot_top in
+    0??????) set -- "$@" "$boot_top" ;;
+    esac
+  done
+  [ $# -eq 1 ] || { boot_delayed "$@" && sync_paths "$q/delayed"; }
 }
 
 # check_blame CODE - return CODE; if a file or directory of the queue cannot be read, let `why` name

@@ -1,7 +1,7 @@
 # engine/checkpoint.sh - the checkpoint of a queue and of the spool
 
 need engine/slip engine/queues engine/lock engine/push engine/boot engine/proof engine/process \
-  engine/flat engine/reclaim engine/wait bulk/batch
+  engine/flat engine/reclaim engine/clock engine/wait bulk/batch
 
 # checkpoint QUEUE - promote, put back; then, with the lock, recover, sweep, fold, rotate the log.
 # Idempotent; runs beside all other verbs. A message that cannot be put back, since the disk is
@@ -25,6 +25,7 @@ checkpoint_locked() {
 # queue and of one other, a different one each time. So queues with few pushes get theirs too, and
 # no push has to run thousands of checkpoints
 checkpoint_turn() {
+  clock_follow || :
   checkpoint "$queue"
   ids_last_range || return
   set -- "$FLATQ_DIR"/*/
@@ -41,6 +42,8 @@ checkpoint_turn() {
 # checkpoint_spool - run the checkpoint of every queue; then remove old ranges of ids, dead waiters
 # and dropped queues
 checkpoint_spool() {
+  clock_read
+  clock_follow || :
   all_queues checkpoint
   spool_code=$? spool_why=$why
   spool_sweep

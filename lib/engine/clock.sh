@@ -1,4 +1,5 @@
-# engine/clock.sh - calculate with times of 12 digits, in hundredths of a second
+# engine/clock.sh - the wall clock, and calculation with times of 12 digits, in hundredths of a
+# second
 
 # clock_add SECONDS TIME - set `later` to their sum. More than nine years count as nine years
 clock_add() {
@@ -33,4 +34,29 @@ clock_between() {
   clock_split "$2"
   between_s=$((clock_s - between_s)) between_c=$((1$clock_c - 1$between_c))
   [ "$between_c" -ge 0 ] || between_s=$((between_s - 1)) between_c=$((between_c + 100))
+}
+
+# clock_wall - set wall_epoch to the wall clock's time of the boot, by `date`; return 1 if it fails
+clock_wall() {
+  is_number "$(date +%s)" 9999999999 || return
+  clock_split "$now"
+  # A wall clock that starts in 1970 may be behind the uptime
+  wall_epoch=$((number - clock_s))
+  [ $wall_epoch -ge 0 ] || wall_epoch=0
+}
+
+# clock_follow - once in 100 seconds of a process, let the spool's wall clock follow the system's if
+# they differ by over a minute: set epoch, and note it in the record of this boot. Return 0 if so
+clock_follow() {
+  [ "${clock_followed:-}" != "${now%????}" ] || return
+  clock_followed=${now%????}
+  clock_wall || return
+  follow_by=$((wall_epoch - epoch))
+  [ "${follow_by#-}" -gt 60 ] || return
+  epoch=$wall_epoch
+  # RACE: if another verb has renamed it meanwhile, its time counts
+  for follow_record in "$FLATQ_DIR/.boot/$boot".v1.*; do :; done
+  mv -f "$follow_record" \
+    "$FLATQ_DIR/.boot/$boot.v1.$epoch.${follow_record#"$FLATQ_DIR/.boot/$boot".v1.*.}" &&
+    sync_paths "$FLATQ_DIR/.boot" || :
 }

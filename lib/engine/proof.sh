@@ -79,15 +79,14 @@ nothing_ready() {
     [ $? -ne 69 ] || return 66
     return 74
   }
-  clock_epoch "$now"
   proof_out=
   for proof_path in $names; do
     case $proof_path in
     out/*) proof_out=1 ;;
-    delayed/*[!0-9]*) ;;
+    delayed/*[!0-9.]*) ;;
     delayed/*)
       proof_delayed=1 proof_path=${proof_path#*/}
-      [ "$epoch_time" \< "${proof_path}00000" ] || nothing_due "$proof_path" ||
+      ! window_clock "$proof_path" || nothing_due "$proof_path" ||
         { [ $? -eq 75 ] && return 0; return 74; } ;;
     # Files beside blocks and runs are no messages
     queue/??????????.???????/* | head/*/* | wal/* | fold/* | unfold/*) return 0 ;;
@@ -98,6 +97,7 @@ nothing_ready() {
     queue_reclaim
     return
   }
+  [ -z "$proof_delayed" ] || { need engine/clock; ! clock_follow || return 0; }
   [ $# -eq 0 ] && [ -e "$q/closed" ] || return 66
   # RACE: a release may have moved a message from wal/ to delayed/ between these listings
   [ -n "$proof_delayed" ] || { nothing_ready again; return; }
@@ -161,7 +161,7 @@ queues_nothing() {
   return 66
 }
 
-# nothing_due THOUSANDS - return 0 if nothing delayed there is due, 75 if something is, 74
+# nothing_due TOP - return 0 if nothing in delayed/TOP is due by window_now, 75 if something is, 74
 nothing_due() {
   files_below "delayed/$1" || {
     there "$q/delayed/$1"
@@ -177,7 +177,7 @@ nothing_due() {
     case ${proof_path%%/*} in
     *[!0-9]*) continue ;;
     esac
-    [ "$epoch_time" \< "${proof_path%%/*}" ] || return 75
+    [ "$window_now" \< "${proof_path%%/*}" ] || return 75
   done
 }
 

@@ -6,16 +6,15 @@ need engine/slip engine/lock engine/process engine/settle bulk/batch
 # queue_promote - move delayed messages that are due to wal/. One mv moves many, since their names
 # stay the same
 queue_promote() {
-  clock_epoch "$now"
   set --
   promote_empty='' promote_count=0
   for promote_top in "$q"/delayed/*; do
-    ! [ "$epoch_time" \< "${promote_top##*/}00000" ] || break
+    window_clock "${promote_top##*/}" || continue
     for promote_path in "$promote_top"/*; do
-      case ${promote_path#"$q"/delayed/} in
-      *[!0-9/]*) continue ;;
+      case ${promote_path##*/} in
+      *[!0-9]*) continue ;;
       esac
-      ! [ "$epoch_time" \< "${promote_path##*/}" ] || break
+      ! [ "$window_now" \< "${promote_path##*/}" ] || break
       promote_empty="$promote_empty ${promote_path#"$q/delayed/"}"
       promote_count=$((promote_count + 1))
       for promote_slip in "$promote_path"/*; do

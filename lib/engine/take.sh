@@ -113,11 +113,9 @@ take_found() {
 # queue_put_back_due - before each take: put back messages that are due and, once a second, those
 # whose lease is over or owner dead; sweep, if that is due. Reads `now`
 queue_put_back_due() {
-  for tend_path in "$q"/delayed/*; do break; done
-  if [ "$tend_path" != "$q/delayed/*" ]; then
-    clock_epoch "$now"
-    [ "$epoch_time" \< "${tend_path##*/}00000" ] || { need engine/reclaim; queue_promote; }
-  fi
+  for tend_path in "$q"/delayed/*; do
+    ! window_clock "${tend_path##*/}" || { need engine/reclaim; queue_promote; break; }
+  done
   unpad "${now%??}"
   read -r tend_last <"$q/tended" && [ "$tend_last" = "$unpadded" ] && return 0
   printf '%s\n' "$unpadded" >"$q/tended"

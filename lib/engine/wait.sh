@@ -100,20 +100,27 @@ wait_span() {
 
 # wait_due_queue - if a delayed or leased message in $q is due before wait_due, set wait_due to that
 wait_due_queue() {
+  due_seen=
   for due_top in "$q"/delayed/*; do
+    # The first window of each clock is enough
+    due_clock=${due_top%???????}
+    [ "$due_clock" != "$due_seen" ] || continue
+    window_ahead=
+    window_clock "${due_top##*/}" || [ -n "$window_ahead" ] || continue
     for due_path in "$due_top"/*; do
-      due_path=${due_path#"$q"/delayed/}
-      case $due_path in
-      *[!0-9/]*) due_path= ;;
-      ???????/????????????) break 2 ;;
-      *) due_path= ;;
+      case ${due_path##*/} in
+      *[!0-9]*) ;;
+      ????????????)
+        due_seen=$due_clock
+        unpad "${due_path##*/}"
+        unpadded=$((unpadded - window_ahead))
+        [ $unpadded -ge 0 ] || unpadded=0
+        pad $unpadded 000000000000
+        wait_due_lower "$padded"
+        break ;;
       esac
     done
   done
-  if [ -n "$due_path" ]; then
-    clock_sub "$epoch" "${due_path##*/}"
-    wait_due_lower "$earlier"
-  fi
   for due_path in "$q"/out/*; do
     case ${due_path##*/} in
     *.000000000000) continue ;;

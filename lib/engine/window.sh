@@ -1,12 +1,14 @@
 # engine/window.sh - delayed/ and buried/, where messages lie in directories by time, so that a verb
 # reads some of the names and not all. A window is one directory of these, for a span of time
 #
-#   delayed/THOUSANDS/WHEN/SLIP                WHEN it is due
+#   delayed/[SINCE.]THOUSANDS/WHEN/SLIP        WHEN it is due
 #   buried/THOUSANDS/TENS/WHEN.SLIP.REASON     WHEN it was buried
 #
-# WHEN is in hundredths of a second since 1970; TENS is WHEN without its last three digits, so it
-# counts tens of seconds; THOUSANDS without its last five. All names of a place may be more than a
-# door's handler has memory for. Earlier versions of flatq had buried messages in buried/ itself.
+# WHEN is in hundredths of a second: of buried/ since 1970; of delayed/ since this boot or, for what
+# was delayed before it, since SINCE, the wall clock's time of its own boot (boot_delayed). TENS is
+# WHEN without its last three digits, THOUSANDS without its last five. All names of a place may be
+# more than a door's handler has memory for. Earlier versions had buried messages in buried/ itself,
+# and WHEN of delayed/ since 1970, without SINCE: THOUSANDS then does not begin with 0.
 
 need engine/clock
 
@@ -32,8 +34,8 @@ window_make() {
 delay_place() {
   # The input of a push, or an unfold, may have taken longer than the delay (R5)
   clock_read
-  clock_epoch "$now"
-  clock_add "$1" "$epoch_time"
+  clock_follow || :
+  clock_add "$1" "$now"
   window_make "delayed/${later%?????}/$later"
 }
 

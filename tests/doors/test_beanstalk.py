@@ -806,7 +806,8 @@ COSTS = [
     # with FLATQ_SYNC=on
     ("put 0 0 60 1|x", "INSERTED 2", 2, 3), ("put 1 0 60 1000|" + "x" * 1000, "INSERTED 3", 2, 3),
     ("put 2 0 60 5000|" + "x" * 5000, "INSERTED 4", 2, 3),
-    ("put 3 9999 60 20000|" + "x" * 20000, "INSERTED 5", 3, 4),
+    # with `date`, once in 100 seconds
+    ("put 3 9999 60 20000|" + "x" * 20000, "INSERTED 5", 4, 5),
     ("peek-ready", "FOUND 2 1", 1, 1), ("peek 4", "FOUND 4 5000", 1, 1),
     ("reserve", "RESERVED 2 1", 2, 2), ("reserve-with-timeout 0", "RESERVED 3 1000", 2, 2),
     ("reserve-job 4", "RESERVED 4 5000", 2, 2),

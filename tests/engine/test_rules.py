@@ -519,10 +519,10 @@ def test_what_a_killed_verb_tried_to_write_among_delayed_messages(flatq):
     probes = list(flatq.spool.glob("q/delayed/*/*/probe.*"))
     assert probes
     flatq("delete", receipt, check=0)
-    past = flatq.spool / "q/delayed/0000001"
+    past = flatq.spool / "q/delayed/0000000"
     past.mkdir()
     for number, place in enumerate({probe.parent for probe in probes}):
-        place.rename(past / f"{100000 + number:012}")
+        place.rename(past / f"{number:012}")
     assert (flatq("pop", "q").status, flatq("drain", "q").status) == (66, 66)
     flatq("drop", "q", check=0)
 
@@ -763,10 +763,10 @@ def test_many_empty_directories_are_removed_in_pieces(flatq, verb):
     fill(flatq, 1)
     q = flatq.spool / "q"
     for n in range(1500):
-        (q / f"delayed/{n // 500:07}/{n // 500:07}{n % 500:05}").mkdir(parents=True)
+        (q / f"delayed/1{n // 500:06}/1{n // 500:06}{n % 500:05}").mkdir(parents=True)
         (q / f"buried/0000001/0000001{n:05}").mkdir(parents=True)
     slip, = (q / "wal").iterdir()
-    slip.rename(q / "delayed/0000002/000000200499" / slip.name)
+    slip.rename(q / "delayed/1000002/100000200499" / slip.name)
     if verb == "wal":
         env = stub(flatq, "rmdir", '[ $# -le 600 ] || exit 1\nexec "$real" "$@"')
         flatq("wal", "q", env=env, check=0)
@@ -775,7 +775,7 @@ def test_many_empty_directories_are_removed_in_pieces(flatq, verb):
         assert flatq("drop", "q").status == 75
         assert flatq("pop", "q", check=0).out == b"1"
         for n in range(1500):
-            (q / f"delayed/{n // 500:07}/{n // 500:07}{n % 500:05}").mkdir(parents=True,
+            (q / f"delayed/1{n // 500:06}/1{n // 500:06}{n % 500:05}").mkdir(parents=True,
                 exist_ok=True)
         flatq("drop", "q", check=0)
         assert not q.exists()

@@ -68,7 +68,9 @@ stats_job() {
     time_left "$slip_deadline" "$now" ;;
   "$q"/delayed/*)
     stats_state=delayed stats_due=${slip_path%/*}
-    time_left "${stats_due##*/}" "$epoch_time" ;;
+    stats_top=${stats_due%/*} window_now=$now
+    window_clock "${stats_top##*/}" || :
+    time_left "${stats_due##*/}" "$window_now" ;;
   "$q"/buried/*) stats_state=buried ;;
   *) stats_state=ready ;;
   esac
