@@ -60,3 +60,25 @@ clock_follow() {
     "$FLATQ_DIR/.boot/$boot.v1.$epoch.${follow_record#"$FLATQ_DIR/.boot/$boot".v1.*.}" &&
     sync_paths "$FLATQ_DIR/.boot" || :
 }
+
+# window_clock TOP - set window_now to the time by the clock of delayed/TOP (engine/window.sh), and
+# window_ahead to its hundredths more than `now`; return 1 if nothing there can be due yet, or TOP
+# is no name of ours (then window_ahead is not set)
+window_clock() {
+  case $1 in
+  *[!0-9.]* | *.*.* | 0?*.* | ???????????*.*) return 1 ;;
+  0??????) window_ahead=0 window_now=$now ;;
+  ?*.??????? | [1-9]??????)
+    window_ahead=${1%.*}
+    # An earlier version counted since 1970
+    [ "$window_ahead" != "$1" ] || window_ahead=0
+    window_ahead=$(((epoch - window_ahead) * 100))
+    unpad "$now"
+    unpadded=$((unpadded + window_ahead))
+    [ $unpadded -ge 0 ] || unpadded=0
+    pad $unpadded 000000000000
+    window_now=$padded ;;
+  *) return 1 ;;
+  esac
+  ! [ "$window_now" \< "${1##*.}00000" ]
+}

@@ -85,6 +85,7 @@ nothing_ready() {
     out/*) proof_out=1 ;;
     delayed/*[!0-9.]*) ;;
     delayed/*)
+      need engine/clock
       proof_delayed=1 proof_path=${proof_path#*/}
       ! window_clock "$proof_path" || nothing_due "$proof_path" ||
         { [ $? -eq 75 ] && return 0; return 74; } ;;
@@ -97,7 +98,7 @@ nothing_ready() {
     queue_reclaim
     return
   }
-  [ -z "$proof_delayed" ] || { need engine/clock; ! clock_follow || return 0; }
+  [ -z "$proof_delayed" ] || ! clock_follow || return 0
   [ $# -eq 0 ] && [ -e "$q/closed" ] || return 66
   # RACE: a release may have moved a message from wal/ to delayed/ between these listings
   [ -n "$proof_delayed" ] || { nothing_ready again; return; }

@@ -1,7 +1,7 @@
 # engine/reclaim.sh - messages that come back by themselves (delay over, lease over, owner dead),
 # and the sweep of settled ones
 
-need engine/slip engine/lock engine/process engine/settle bulk/batch
+need engine/slip engine/lock engine/clock engine/process engine/settle bulk/batch
 
 # queue_promote - move delayed messages that are due to wal/. One mv moves many, since their names
 # stay the same

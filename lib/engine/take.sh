@@ -114,6 +114,8 @@ take_found() {
 # whose lease is over or owner dead; sweep, if that is due. Reads `now`
 queue_put_back_due() {
   for tend_path in "$q"/delayed/*; do
+    [ "$tend_path" != "$q/delayed/*" ] || break
+    need engine/clock
     ! window_clock "${tend_path##*/}" || { need engine/reclaim; queue_promote; break; }
   done
   unpad "${now%??}"
