@@ -56,8 +56,8 @@ def test_pop(jobs):
 
 
 def test_what_a_door_does_not_find(clock, jobs):
-    """lib/README.md, "Cost": a `find` for each queue, and an `ls`. The test's clock stands still,
-    since every few seconds a door also writes its counters."""
+    """A `find` for each queue, and an `ls`. The test's clock stands still, since every few seconds
+    a door also writes its counters."""
     def programs(line):
         done = started(jobs.count("beanstalk", input=line + b"\r\nquit\r\n"))[1]
         return sorted(name for name in done if name in ("find", "ls", "mv", "base64"))
