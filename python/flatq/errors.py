@@ -7,14 +7,16 @@ import queue
 
 
 class Error(Exception):
-    """A verb failed. str() is its text on stderr; `code` is its exit code, below 0 for a signal;
-    `verb` is its name."""
+    """A verb failed.
+
+    str() is its text on stderr; `code` is its exit code, below 0 for a signal; `verb` is its name;
+    `ids`, from push_many, those of the messages that were stored.
+    """
 
     def __init__(self, message: str = "", code: int | None = None, verb: str = "") -> None:
         super().__init__(message)
         self.code = code
         self.verb = verb
-        #: From push_many: the ids of the messages that were stored
         self.ids: list[int] = []
 
 
@@ -31,22 +33,25 @@ class Missing(Error, LookupError):
 
 
 class Empty(Error, queue.Empty):
-    """66 from pop, reserve, peek, drain and claim: nothing is there, or no such queue; or a lease
-    ended before the message was written out."""
+    """66 from pop, reserve, peek, drain and claim: nothing is there, or no such queue.
+
+    Or a lease ended before the message was written out.
+    """
 
 
 class NotYours(Error):
-    """66 from delete, release, touch and bury: the lease was over and another consumer has the
-    message, or it is gone."""
+    """66 from delete, release, touch and bury: the lease was over, or the message is gone."""
 
 
-class Closed(Error):
+class Closed(Error, getattr(queue, "ShutDown", Exception)):  # type: ignore[misc]
     """69: the queue is closed; from pop and reserve, closed and empty."""
 
 
 class Unreachable(Error, ConnectionError):
-    """68: nobody answers there, and nothing was asked; 69: the answer was cut off, and what was
-    asked may be done."""
+    """68: nobody answers there, and nothing was asked.
+
+    69: the answer was cut off, and what was asked may be done.
+    """
 
 
 class Internal(Error):
@@ -62,9 +67,11 @@ class Full(Error, queue.Full):
 
 
 class Busy(Error):
-    """75 from other verbs: messages are left (drop), or the door has ended the connection; from
-    each: the system has no process or file for it just now; 73 from pressure: another client has
-    the role."""
+    """75 from other verbs: messages are left (drop), or the door has ended the connection.
+
+    From each: the system has no process or file for it just now. 73 from pressure: another client
+    has the role.
+    """
 
 
 class Denied(Error):
@@ -72,8 +79,10 @@ class Denied(Error):
 
 
 class TimedOut(Error, TimeoutError):
-    """The verb took longer than Queue(timeout=...) allows, and was ended. It may have done what was
-    asked."""
+    """The verb took longer than Queue(timeout=...) allows, and was ended.
+
+    It may have done what was asked.
+    """
 
 
 ERRORS: dict[int | tuple[int, str], type[Error]] = {
@@ -85,19 +94,16 @@ ERRORS: dict[int | tuple[int, str], type[Error]] = {
 
 
 def error_of(verb: str, code: int, text: str, host: str = "") -> Error:
-    """Return the exception for a verb that ended with `code` and `text` on stderr, through the door
-    at `host` or here."""
+    """Return the exception for a verb that ended with `code` and `text`, here or at a door."""
     kind = ERRORS.get((code, verb)) or ERRORS.get(code, Error)
     if host and code == 69 and text.startswith(f"{verb}: {host}: "):
         kind = Unreachable
-    if not text:
-        text = f"{verb}: ended by signal {-code}" if code < 0 else f"{verb}: exit code {code}"
-    return kind(text, code, verb)
+    ended = f"ended by signal {-code}" if code < 0 else f"exit code {code}"
+    return kind(text or f"{verb}: {ended}", code, verb)
 
 
 def of_system(place: str, error: OSError) -> Error:
-    """Return the exception for an error of this system's that came before anything was asked
-    for."""
+    """Return the exception for an error of this system before anything was asked for."""
     text = f"{place}: {error.strerror or error}"
     if error.errno in (errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM):
         return Busy(text, 75)
@@ -107,6 +113,5 @@ def of_system(place: str, error: OSError) -> Error:
 
 
 def printable(said: bytes) -> str:
-    """Return what another machine said, as text that does nothing to the terminal it is shown on:
-    at most 200 characters."""
+    """Return another machine's words, 200 characters of them, as text that is safe to show."""
     return "".join(filter(str.isprintable, said.decode(errors="replace")))[:200]

@@ -1,32 +1,37 @@
-"""A queue, and a message reserved from it. Each method runs the verb of its name once, so what
-holds for the verb holds here.
+"""A queue, and a message reserved from it. Each method runs the verb of its name once.
 
 The methods are written once, as coroutines for asyncio. `Queue` runs the same coroutines without an
-event loop: they never suspend there."""
+event loop: they never suspend there.
+"""
 
 from __future__ import annotations
 
 import functools
+import math
+import operator
 import os
+import warnings
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, Union, cast
 
 from . import verbs
 from .errors import Closed, Empty, Error, Internal, Missing
-from .verbs import Bytes, Call, options
+from .verbs import Call
 
 T = TypeVar("T")
+Bytes = Union[bytes, bytearray, memoryview]
 if TYPE_CHECKING:
     from typing_extensions import Concatenate, ParamSpec
 
     P = ParamSpec("P")
 
 
-def _now(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any,
-        P], T]:
-    """The synchronous version of a coroutine method."""
+def _now(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]
+         ) -> Callable[Concatenate[Any, P], T]:
+    """Return a coroutine method as a method that needs no loop."""
 
     @functools.wraps(method)
     def call(self: Any, *args: P.args, **named: P.kwargs) -> T:
@@ -42,10 +47,23 @@ def _now(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Calla
 
 
 class Id(int):
-    """A message's number; later messages have greater ones. `dup`: push stored nothing, since the
-    message with this id has the same key."""
+    """A message's number; later messages have greater ones.
+
+    `dup`: push stored nothing, since the message with this id has the same key.
+    """
 
     dup: bool = False
+
+
+class Segment(NamedTuple):
+    """`count` claimed messages from `offset` on, in flat files.
+
+    These lie in the directory `path`; their names have the order of the messages.
+    """
+
+    offset: int
+    count: int  # type: ignore[assignment]
+    path: str
 
 
 def _body(body: Bytes) -> bytes:
@@ -71,17 +89,41 @@ def _stats(out: bytes) -> dict[str, int]:
     return {name: int(value) for name, value in pairs if name != "queue"}
 
 
-def _parts(out: bytes) -> tuple[str, int, int, bytes]:
-    head, _, body = out.partition(b"\n")
-    receipt, number, tries, length = head.decode().split()
-    if len(body) != int(length):
-        raise Internal(f"reserve: {len(body)} bytes came of {length}", 70, "reserve")
-    return receipt, int(number), int(tries), body
+def _segments(out: bytes) -> list[Segment]:
+    words = (line.split(b" ", 2) for line in out.splitlines())
+    return [Segment(int(offset), int(count), os.fsdecode(path)) for offset, count, path in words]
+
+
+def _nothing(out: bytes) -> None:
+    pass
+
+
+def _options(given: dict[str, Any]) -> list[str]:
+    """Return options by their letters; -d, -t and -w take seconds."""
+    words: list[str] = []
+    for letter, value in given.items():
+        if value is None or value is False or (letter == "w" and value == 0):
+            continue
+        words.append(f"-{letter}")
+        if isinstance(value, (str, bytes)):
+            words.append(os.fsdecode(value))
+        elif letter in "dtw":
+            words.append(str(2**32 - 1 if value == math.inf else math.ceil(value)))
+        elif value is not True:
+            words.append(str(operator.index(value)))
+    return words
+
+
+def _wait(block: bool, timeout: float | None) -> float:
+    if timeout is not None and timeout < 0:
+        raise ValueError("'timeout' must be a non-negative number")
+    return 0 if not block else math.inf if timeout is None else timeout
 
 
 class _Queue(ABC):
     def __init__(self, name: str = "default", path: str | os.PathLike[str] | None = None, *,
-            timeout: float | None = None) -> None:
+                 timeout: float | None = None) -> None:
+        self.host, self.name = "", name
         if name.startswith("unix:"):
             self.host, _, self.name = name.rpartition("/")
             if not self.host.removeprefix("unix:"):
@@ -89,8 +131,8 @@ class _Queue(ABC):
         else:
             scheme = "ssh://" if name.startswith("ssh://") else ""
             host, slash, rest = name[len(scheme):].partition("/")
-            self.host, self.name = (scheme + host, rest if slash
-                else "default") if scheme or ":" in host else ("", name)
+            if scheme or ":" in host:
+                self.host, self.name = scheme + host, rest if slash else "default"
         if self.host and path is not None:
             raise ValueError("a queue behind a door has no path here")
         self.path = None if path is None else os.path.abspath(os.fspath(path))
@@ -102,44 +144,47 @@ class _Queue(ABC):
 
     @abstractmethod
     def _run(self, call: Call[T]) -> Awaitable[T]:
-        """Run the verb and parse its answer: the one step in which the two kinds of queue
-        differ."""
+        """Run the verb: the one step in which the two kinds of queue differ."""
 
-    def _call(self, verb: str, parse: Callable[[bytes], T], operand: str | None = None,
-            body: bytes | None = None, flag: str = "",
-              operand2: str | None = None, **given: Any) -> Awaitable[T]:
-        words = [*options(**given), *([flag] if flag else []), "--",
-            self.name if operand is None else operand]
-        words += [] if operand2 is None else [operand2]
-        return self._run(Call(verb, words, parse, body, self.path, self.host,
-            max(given.get("wait") or 0, 0), self.timeout))
+    def _message(self, out: bytes) -> Any:
+        head, _, body = out.partition(b"\n")
+        receipt, number, tries, length = head.decode().split()
+        if len(body) != int(length):
+            raise Internal(f"reserve: {len(body)} bytes came of {length}", 70, "reserve")
+        kind = AsyncReserved if isinstance(self, AsyncQueue) else Reserved
+        return kind(self, receipt, int(number), int(tries), body)
 
+    def _made(self, verb: str, parse: Callable[[bytes], T], *operands: str,
+              body: bytes | None = None, flag: str = "", **given: Any) -> Call[T]:
+        wait, limit = max(given.get("w") or 0, 0), self.timeout
+        if limit is not None:
+            limit = None if wait == math.inf else limit + math.ceil(wait)
+        words = [*_options(given), *flag.split(), "--", *(operands or (self.name,))]
+        return Call(verb, words, parse, body, self.path, self.host, wait, limit)
 
-class Segment(NamedTuple):
-    """`count` claimed messages from `offset` on, in the flat files of the directory `path`, in the
-    order of their names."""
-
-    offset: int
-    count: int  # type: ignore[assignment]
-    path: str
-
-
-def _segments(out: bytes) -> list[Segment]:
-    words = (line.split(b" ", 2) for line in out.splitlines())
-    return [Segment(int(offset), int(count), os.fsdecode(path)) for offset, count, path in words]
+    def _call(self, verb: str, parse: Callable[[bytes], T], *operands: str,
+              **given: Any) -> Awaitable[T]:
+        return self._run(self._made(verb, parse, *operands, **given))
 
 
-def _nothing(out: bytes) -> None:
-    pass
+    def close(self) -> Any:
+        """Do as shutdown, which is the name to use."""
+        warnings.warn("Queue.close closes the queue for everybody: use shutdown",
+                      DeprecationWarning, stacklevel=2)
+        return self.shutdown()  # type: ignore[attr-defined]
 
 
 class AsyncQueue(_Queue):
-    """Queue for asyncio: every method with `await`, `async with await queue.reserve() as message`,
-    `async for body in queue`.
+    """Queue for asyncio: the same methods, each with `await`.
 
-    A call that is cancelled ends its verb first. If the verb had just succeeded, its answer is
-    returned all the same, since nobody else will get it, and the cancellation is raised at the
-    task's next await; a timeout that came so late is dropped."""
+    And `async with await queue.reserve() as message`, `async for message in
+    queue.reservations()`, `async for body in queue`.
+
+    A call that is cancelled ends its verb first. If the verb had just
+    succeeded, its answer is returned all the same, since nobody else will get
+    it, and the cancellation is raised at the task's next await; a timeout that
+    came so late is dropped.
+    """
 
     async def _run(self, call: Call[T]) -> T:
         # asyncio takes as long to load as several verbs to run
@@ -147,216 +192,336 @@ class AsyncQueue(_Queue):
 
         return await aio.run(call)
 
-    def _message(self, out: bytes) -> AsyncReserved:
-        return AsyncReserved(self, *_parts(out))
-
     async def push(self, body: Bytes, *, priority: int | None = None, delay: float | None = None,
-            lease: float | None = None,
-                   key: str | bytes | None = None, wait: float = 0) -> Id:
+                   lease: float | None = None, key: str | bytes | None = None,
+                   wait: float = 0) -> Id:
         """Store one message and return its id, once it is safe on the disk.
 
-        priority: 0, the most urgent, to 4294967295; 65536. delay: seconds until it can be taken.
-        lease: seconds that a reservation of it lasts; 60. key: if a message with this key is in the
-        queue, store nothing and return its id, with `dup` true. wait: seconds to wait for room.
-        Raises Full, Closed, Invalid."""
-        return await self._call("push", _id, None, _body(body), priority=priority, delay=delay,
-            lease=lease, key=key, wait=wait)
+        Parameters
+        ----------
+        body : bytes, bytearray or memoryview
+        priority : from 0, the most urgent, to 4294967295; else 65536
+        delay : seconds until it can be taken
+        lease : seconds that a reservation of it lasts; else 60
+        key : if a message with this key is in the queue, store nothing and
+            return its id, with `dup` true
+        wait : seconds to wait for room
+
+        Raises Full, Closed, Invalid.
+        """
+        return await self._call("push", _id, body=_body(body), p=priority, d=delay, t=lease, k=key,
+                                w=wait)
 
     async def push_many(self, bodies: Iterable[Bytes], *, priority: int | None = None,
-            lease: float | None = None,
-                        wait: float = 0) -> Sequence[int]:
+                        lease: float | None = None, wait: float = 0) -> Sequence[int]:
         """Store messages, in order, and return their ids; options as for push.
 
-        If no body has a NUL, or none has a newline, they are stored together, all or none; a crash,
-        or a disk that fails, may leave the first of more than 500. Else they are stored one by one,
-        and an Error has the ids of the messages that were stored as `ids`. Raises Full, Closed,
-        Invalid."""
+        If no body has a NUL, or none has a newline, one process stores all of
+        them, or none; a crash, or a disk that fails, may leave the first of
+        more than 500. Else they are stored one by one, and an Error has the
+        ids of those that were stored as `ids`. Raises Full, Closed, Invalid.
+        """
         every = [_body(body) for body in bodies]
         for flag, end in (("-0", b"\0"), ("-l", b"\n")):
             if not any(end in body for body in every):
                 blob = b"".join(part for body in every for part in (body, end))
-                return await self._call("push", _ids, None, blob, flag, priority=priority,
-                    lease=lease, wait=wait)
+                return await self._call("push", _ids, body=blob, flag=flag, p=priority, t=lease,
+                                        w=wait)
         ids: list[int] = []
         try:
             for body in every:
                 ids.append(await AsyncQueue.push(self, body, priority=priority, lease=lease,
-                    wait=wait))
+                                                 wait=wait))
         except Error as error:
             error.ids = ids
             raise
         return ids
 
     async def pop(self, *, wait: float = 0) -> bytes:
-        """Take the oldest of the most urgent messages and delete it. wait: seconds to wait for one.
-        Raises Empty, Closed."""
-        return await self._call("pop", bytes, wait=wait)
+        """Take the oldest of the most urgent messages and delete it.
+
+        wait: seconds to wait for one. Raises Empty, Closed.
+        """
+        return await self._call("pop", bytes, w=wait)
 
     async def drain(self, count: int | None = None, *, end: bytes | None = None) -> list[bytes]:
-        """Take and delete all ready messages, or `count`; [] if nothing is ready.
+        r"""Take and delete all ready messages, or `count`; [] if there is none.
 
-        end=b"\\n" or b"\\0", which no message may hold, takes them thousands at a time; with None
-        it is a pop each, for any bytes. What came before an Error, or before it was cancelled, is
-        returned; of any other exception it is the `taken`. With an `end`, the verb may not have
-        deleted the last of these yet: then they come again."""
+        With end=b"\n" or b"\0", which no message may hold, one process takes
+        all of them; with None it is a pop each, for any bytes. What came
+        before an Error or a cancellation is returned; of any other exception
+        it is the `taken`. With an `end`, the verb may not have deleted the
+        last of these yet: then they come again.
+        """
         if end not in (None, b"\n", b"\0"):
             raise ValueError("end is a newline, a NUL or None")
         taken: list[bytes] = []
-        with suppress(Empty, Closed):
-            try:
-                if end is not None:
-                    verb, flag = "drain" if count is None else "pop", "-l" if end == b"\n" else "-0"
-                    return await self._call(verb, lambda out: out.split(end)[:-1], flag=flag,
-                        count=count)
-                while count is None or len(taken) < count:
-                    taken.append(await AsyncQueue.pop(self))
-            except BaseException as error:
-                if end is not None:
-                    taken = verbs.printed(error).split(end)[:-1]
-                # Return them, since nobody else will get them
-                if type(error).__name__ == "CancelledError" and taken:
-                    from . import aio
+        verb = "drain" if count is None else "pop"
+        bulk = self._made(verb, lambda out: out.split(end)[:-1], n=count,
+                          flag="-l" if end == b"\n" else "-0")
+        try:
+            if end is not None:
+                return await self._run(bulk)
+            while count is None or len(taken) < count:
+                taken.append(await AsyncQueue.pop(self))
+        except (Empty, Closed):
+            pass
+        except BaseException as error:
+            if end is not None:
+                taken = bulk.parse(bulk.said)
+            # Return them, since nobody else will get them
+            if type(error).__name__ == "CancelledError" and taken:
+                from . import aio
 
-                    aio.cancel_later()
-                elif not isinstance(error, Error) or not taken:
-                    error.taken = taken  # type: ignore[attr-defined]
-                    raise
+                aio.cancel_later()
+            elif not isinstance(error, Error) or not taken:
+                error.taken = taken  # type: ignore[attr-defined]
+                raise
         return taken
 
     async def reserve(self, *, wait: float = 0, lease: float | None = None) -> AsyncReserved:
-        """Take a message until it is deleted, released or buried, or `lease` seconds are over
-        (None: the lease that it was pushed with). wait: seconds to wait for one. Raises Empty,
-        Closed."""
-        return await self._call("reserve", self._message, wait=wait, lease=lease)
+        """Take a message until it is deleted, released or buried.
+
+        `with queue.reserve() as message:` deletes it at the end, and releases
+        it if something is raised.
+
+        Parameters
+        ----------
+        wait : seconds to wait for one
+        lease : seconds until others can take it again; else the lease that it
+            was pushed with
+
+        Raises Empty, Closed.
+        """
+        message: AsyncReserved = await self._call("reserve", self._message, w=wait, t=lease)
+        return message
 
     async def delete(self, receipt: str) -> None:
         """Delete a reserved message. Raises NotYours, Invalid."""
         await self._call("delete", _nothing, receipt)
 
     async def release(self, receipt: str, *, priority: int | None = None,
-            delay: float | None = None) -> None:
-        """Give a reserved message back: with another priority, after `delay` seconds. Raises
-        NotYours, Invalid."""
-        await self._call("release", _nothing, receipt, priority=priority, delay=delay)
+                      delay: float | None = None) -> None:
+        """Give a reserved message back: with another priority, after `delay` seconds.
+
+        Raises NotYours, Invalid.
+        """
+        await self._call("release", _nothing, receipt, p=priority, d=delay)
 
     async def touch(self, receipt: str, *, lease: float | None = None) -> None:
-        """Keep a reserved message for `lease` seconds from now (None: the lease it was pushed
-        with). Raises NotYours, Invalid."""
-        await self._call("touch", _nothing, receipt, lease=lease)
+        """Keep a reserved message for `lease` seconds from now.
+
+        None: the lease that it was pushed with. Raises NotYours, Invalid.
+        """
+        await self._call("touch", _nothing, receipt, t=lease)
 
     async def bury(self, receipt: str, *, reason: str | None = None,
-            priority: int | None = None) -> None:
-        """Set a reserved message aside until it is kicked. reason: 40 letters, digits, - and _ at
-        most. Raises NotYours, Invalid."""
-        await self._call("bury", _nothing, receipt, reason=reason, priority=priority)
+                   priority: int | None = None) -> None:
+        """Set a reserved message aside until it is kicked.
+
+        reason: 40 letters, digits, - and _ at most. Raises NotYours, Invalid.
+        """
+        await self._call("bury", _nothing, receipt, r=reason, p=priority)
 
     async def kick(self, count: int = 1) -> int:
-        """Make up to `count` buried messages ready, or delayed ones where none is buried; how many.
-        Raises Missing."""
-        return await self._call("kick", int, count=count)
+        """Make up to `count` buried messages ready; return how many.
+
+        If none is buried, delayed ones. Raises Missing.
+        """
+        return await self._call("kick", int, n=count)
 
     async def peek(self, state: str | None = None, *, id: int | None = None) -> bytes:
-        """A message, left where it is: the next one that is "ready", "delayed", "buried" or
-        "reserved" (None: ready), or the one with that id. Raises Empty, Invalid."""
-        return await self._call("peek", bytes, None if id is None else f"{self.name}:{int(id)}",
-            state=state)
+        """Return a message and leave it where it is.
+
+        It is the one with that id, or the next that is "ready", "delayed",
+        "buried" or "reserved"; None: ready. Raises Empty, Invalid.
+        """
+        operands = () if id is None else (f"{self.name}:{int(id)}",)
+        return await self._call("peek", bytes, *operands, s=state)
 
     async def claim(self, consumer: str, count: int | None = None) -> list[Segment]:
-        """Take many messages under a name of your own, until it holds `count` (None: 10,000; 0:
-        take no more), and return all that it holds, the oldest first. Only settle and unclaim end
-        this, no crash does. Not through a door. Raises Empty, Closed, Invalid."""
-        return await self._call("claim", _segments, consumer=consumer, count=count)
+        """Take many messages under a name of your own, and return all it holds.
+
+        It takes until the name holds `count`: None: 10,000; 0: no more. The
+        oldest come first. Only settle and unclaim end this, no crash does. Not
+        through a door. Raises Empty, Closed, Invalid.
+        """
+        return await self._call("claim", _segments, c=consumer, n=count)
 
     async def settle(self, consumer: str, offset: int) -> None:
-        """Delete what the consumer claimed, up to offset, which must be the end of a segment.
-        Raises Missing, Invalid."""
-        await self._call("settle", _nothing, str(int(offset)), operand2=self.name,
-            consumer=consumer)
+        """Delete what the consumer claimed, up to the end of a segment.
+
+        Raises Missing, and Invalid if no segment ends at `offset`.
+        """
+        await self._call("settle", _nothing, str(int(offset)), self.name, c=consumer)
 
     async def unclaim(self, consumer: str) -> None:
-        """Give back what the consumer claimed and has not settled, to its old place. Raises
-        Missing, Invalid."""
-        await self._call("unclaim", _nothing, consumer=consumer)
+        """Give back what the consumer claimed and has not settled, to its old place.
+
+        Raises Missing, Invalid.
+        """
+        await self._call("unclaim", _nothing, c=consumer)
 
     async def stats(self) -> dict[str, int]:
-        """How many messages are `ready`, `delayed`, `reserved` and `buried`, and what else `flatq
-        stat` says: `oldest` (seconds), `bound`, `most-tries` (0: no limit), `closed` (0 or 1).
-        Raises Missing."""
+        """Return how many messages there are, and what else `flatq stat` says.
+
+        `ready`, `delayed`, `reserved`, `buried`; `oldest` (seconds); `bound`,
+        `most-tries` (0: no limit); `closed` (0 or 1). Raises Missing.
+        """
         return await self._call("stat", _stats)
 
     async def qsize(self) -> int:
-        """How many messages are ready; 0 for a queue that is not there. Not len(): list(queue)
-        would ask for that, too, and run a verb."""
+        """Return how many messages are ready; 0 for a queue that is not there.
+
+        Not len(): list(queue) would ask for that, too, and run a verb.
+        """
         try:
             return (await AsyncQueue.stats(self))["ready"]
         except Missing:
             return 0
 
-    async def create(self, *, bound: int | None = None, most_tries: int | None = None,
-            group: bool = False) -> None:
-        """Make the queue, or change what is given; a closed one is open again. bound: messages it
-        holds at most; most_tries: after so many that failed a message is buried; 0: no limit.
-        group: the spool is for all in the group that owns it. Raises Invalid."""
-        await self._call("create", _nothing, bound=bound, most_tries=most_tries, group=group)
+    async def empty(self) -> bool:
+        """Return whether no message is ready."""
+        return await AsyncQueue.qsize(self) == 0
 
-    async def close(self) -> None:
-        """Accept no more messages; those in the queue can still be taken. (The object itself has
-        nothing to close.) Raises Missing."""
+    async def full(self) -> bool:
+        """Return whether the queue holds as many messages as its bound."""
+        try:
+            stats = await AsyncQueue.stats(self)
+        except Missing:
+            return False
+        held = stats["ready"] + stats["delayed"] + stats["reserved"]
+        return 0 < stats["bound"] <= held
+
+    async def put(self, body: Bytes, block: bool = True, timeout: float | None = None) -> Id:
+        """Push, as queue.Queue does: wait for room for ever, or `timeout` seconds."""
+        return await AsyncQueue.push(self, body, wait=_wait(block, timeout))
+
+    async def put_nowait(self, body: Bytes) -> Id:
+        """Push, as queue.Queue does: raise Full where there is no room."""
+        return await AsyncQueue.push(self, body)
+
+    async def get(self, block: bool = True, timeout: float | None = None) -> bytes:
+        """Pop, as queue.Queue does: wait for a message for ever, or `timeout` seconds."""
+        return await AsyncQueue.pop(self, wait=_wait(block, timeout))
+
+    async def get_nowait(self) -> bytes:
+        """Pop, as queue.Queue does: raise Empty where nothing is ready."""
+        return await AsyncQueue.pop(self)
+
+    async def create(self, *, bound: int | None = None, most_tries: int | None = None) -> None:
+        """Make the queue, or change what is given; a closed one is open again.
+
+        Parameters
+        ----------
+        bound : the most messages it holds; 0: no limit
+        most_tries : a message that failed so many times is buried; 0: no limit
+
+        Raises Invalid.
+        """
+        await self._call("create", _nothing, b=bound, m=most_tries)
+
+    async def shutdown(self) -> None:
+        """Accept no more messages, from anybody, until `create`.
+
+        Those in the queue can still be taken. Raises Missing.
+        """
         await self._call("close", _nothing)
 
     async def drop(self, *, force: bool = False) -> None:
-        """Remove the queue. Raises Missing, and Busy if messages are left and `force` is not
-        given."""
-        await self._call("drop", _nothing, force=force)
+        """Remove the queue.
+
+        Raises Missing, and Busy if messages are left and `force` is not given.
+        """
+        await self._call("drop", _nothing, f=force)
+
+    async def reservations(self, *, wait: float = 0, lease: float | None = None
+                           ) -> AsyncIterator[AsyncReserved]:
+        """See Queue.reservations."""
+        with suppress(Empty, Closed):
+            while True:
+                async with await self.reserve(wait=wait, lease=lease) as message:
+                    yield message
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
+        """See Queue.__iter__."""
         with suppress(Empty, Closed):
             while True:
                 yield await self.pop()
 
 
 class Queue(_Queue):
-    """Queue("jobs"), in $FLATQ_DIR or the spool `path`; Queue("host:1234/jobs"), through the line
-    door there ("host:1234": its `default`), Queue("unix:/run/flatq/jobs"), at its socket
-    /run/flatq, or Queue("ssh://user@host:22/jobs"), by ssh. Creating the object does nothing; the
-    first push creates the queue on disk.
+    """A queue of flatq: each method runs a verb, which is a process.
 
-    `timeout`: seconds that a verb may take beyond the time it was told to wait, then TimedOut;
-    None: no limit.
+    Queue("jobs") is in the spool $FLATQ_DIR, Queue("jobs", "/srv/spool") in
+    that one. Queue("host:1234/jobs") is behind the line door there,
+    Queue("unix:/run/flatq/jobs") behind the socket /run/flatq, and
+    Queue("ssh://user@host:22/jobs") is reached by ssh. Creating the object does
+    nothing; the first push creates the queue on disk.
 
-    Messages are bytes; a str raises TypeError. Seconds may have fractions, which are rounded up;
-    `wait` may be math.inf. Methods raise an Error of flatq.errors; all may raise Disk, Denied,
-    Internal, TimedOut and, for a door, Unreachable. Objects may be shared by threads, inherited by
-    fork and pickled; nothing is open between calls. An interruption of a call (^C, an exception
-    from a signal handler) ends the verb first, which gives back what it has not handed out. If a
-    pop or push had just ended, its message is deleted or stored all the same: if that matters, use
-    `reserve` and `key`."""
+    Parameters
+    ----------
+    name : the queue, and the door to it if there is one
+    path : the directory of the spool
+    timeout : seconds that a verb may take beyond the time it was told to wait,
+        then TimedOut; None: no limit
+
+    Messages are bytes; a str raises TypeError. Seconds may have fractions,
+    which are rounded up; `wait` may be math.inf. Methods raise an Error of
+    flatq.errors; all may raise Disk, Denied, Internal, TimedOut and, for a
+    door, Unreachable.
+
+    Objects may be shared by threads, inherited by fork and pickled; nothing is
+    open between calls. An interruption of a call (^C, an exception from a
+    signal handler) ends the verb first, which gives back what it has not
+    handed out. If a pop or push had just ended, its message is deleted or
+    stored all the same: if that matters, use `reserve` and `key`.
+
+    Examples
+    --------
+    >>> jobs = Queue("jobs")
+    >>> jobs.push(b"resize 7.png", key="7.png")
+    1
+    >>> for message in jobs.reservations():
+    ...     print(message.id, message.body)
+    1 b'resize 7.png'
+    """
 
     async def _run(self, call: Call[T]) -> T:
         return verbs.run(call)
 
-    def _message(self, out: bytes) -> Reserved:
-        return Reserved(self, *_parts(out))
+    push, push_many = _now(AsyncQueue.push), _now(AsyncQueue.push_many)
+    pop, drain = _now(AsyncQueue.pop), _now(AsyncQueue.drain)
+    delete, release = _now(AsyncQueue.delete), _now(AsyncQueue.release)
+    touch, bury, kick = _now(AsyncQueue.touch), _now(AsyncQueue.bury), _now(AsyncQueue.kick)
+    claim, settle = _now(AsyncQueue.claim), _now(AsyncQueue.settle)
+    unclaim, peek, stats = _now(AsyncQueue.unclaim), _now(AsyncQueue.peek), _now(AsyncQueue.stats)
+    qsize, empty, full = _now(AsyncQueue.qsize), _now(AsyncQueue.empty), _now(AsyncQueue.full)
+    put, put_nowait = _now(AsyncQueue.put), _now(AsyncQueue.put_nowait)
+    get, get_nowait = _now(AsyncQueue.get), _now(AsyncQueue.get_nowait)
+    create, drop = _now(AsyncQueue.create), _now(AsyncQueue.drop)
+    shutdown = _now(AsyncQueue.shutdown)
+    reserve = cast("Callable[..., Reserved]", _now(AsyncQueue.reserve))
 
-    push, push_many, pop, drain = _now(AsyncQueue.push), _now(AsyncQueue.push_many), _now(
-        AsyncQueue.pop), _now(AsyncQueue.drain)
-    delete, release, touch, bury = _now(AsyncQueue.delete), _now(AsyncQueue.release), _now(
-        AsyncQueue.touch), _now(AsyncQueue.bury)
-    claim, settle, unclaim = _now(AsyncQueue.claim), _now(AsyncQueue.settle), _now(
-        AsyncQueue.unclaim)
-    kick, peek, stats, qsize = _now(AsyncQueue.kick), _now(AsyncQueue.peek), _now(
-        AsyncQueue.stats), _now(AsyncQueue.qsize)
-    create, close, drop = _now(AsyncQueue.create), _now(AsyncQueue.close), _now(AsyncQueue.drop)
+    def reservations(self, *, wait: float = 0, lease: float | None = None) -> Iterator[Reserved]:
+        """Reserve one message after the other, until nothing comes.
 
-    def reserve(self, *, wait: float = 0, lease: float | None = None) -> Reserved:
-        """See AsyncQueue.reserve."""
-        return _now(AsyncQueue.reserve)(self, wait=wait, lease=lease)  # type: ignore[return-value]
-
-    reserve.__doc__ = AsyncQueue.reserve.__doc__
+        Each is deleted when the next turn of the loop begins. An exception in
+        the loop, and `break`, give it back: before a `break`, call its
+        `delete` if it is done. wait: seconds to wait for each; lease: as for
+        reserve.
+        """
+        with suppress(Empty, Closed):
+            while True:
+                with self.reserve(wait=wait, lease=lease) as message:
+                    yield message
 
     def __iter__(self) -> Iterator[bytes]:
-        """Pop until nothing is ready. Each message is deleted when it is returned: for work that
-        may fail, use reserve."""
+        """Pop until nothing is ready.
+
+        Each message is deleted before the loop sees it: for work that may
+        fail, use reservations.
+        """
         with suppress(Empty, Closed):
             while True:
                 yield self.pop()
@@ -387,21 +552,23 @@ class AsyncReserved(_Reserved):
 
     async def release(self, *, priority: int | None = None, delay: float | None = None) -> None:
         """Give it back; see Queue.release. Raises NotYours."""
-        await AsyncReserved._settle(self, "release", priority=priority, delay=delay)
+        await AsyncReserved._settle(self, "release", p=priority, d=delay)
 
     async def bury(self, *, reason: str | None = None, priority: int | None = None) -> None:
         """Set it aside; see Queue.bury. Raises NotYours."""
-        await AsyncReserved._settle(self, "bury", reason=reason, priority=priority)
+        await AsyncReserved._settle(self, "bury", r=reason, p=priority)
 
     async def touch(self, *, lease: float | None = None) -> None:
         """Keep it for longer; see Queue.touch. Raises NotYours."""
-        await self.queue._call("touch", _nothing, self.receipt, lease=lease)
+        await self.queue._call("touch", _nothing, self.receipt, t=lease)
 
     async def __aenter__(self) -> AsyncReserved:
+        """Return the message."""
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
-            trace: Any) -> None:
+                        trace: Any) -> None:
+        """Delete the message; release it if something was raised."""
         if self.settled:
             return
         if kind is None:
@@ -413,15 +580,25 @@ class AsyncReserved(_Reserved):
 
 
 class Reserved(_Reserved):
-    """A message that is yours for a while: `receipt` (for delete and so on, of any Queue of that
-    spool), `id`, `tries` (1 for the first time), `body`. As a context manager it is deleted at the
-    end, and released where something is raised, whatever that is; neither where it was deleted,
-    released or buried inside. A delete that comes too late raises NotYours: somebody else has it by
-    now."""
+    """A message that is yours for a while.
 
-    delete, release, bury = _now(AsyncReserved.delete), _now(AsyncReserved.release), _now(
-        AsyncReserved.bury)
-    touch, __exit__ = _now(AsyncReserved.touch), _now(AsyncReserved.__aexit__)
+    As a context manager it is deleted at the end, and released if something is
+    raised, whatever that is; neither if it was deleted, released or buried
+    inside. A delete that comes too late raises NotYours: somebody else has the
+    message by now.
+
+    Attributes
+    ----------
+    receipt : for `delete` and so on of any Queue of that spool
+    id : the number that push returned
+    tries : 1 for the first time
+    body : the message
+    """
+
+    delete, release = _now(AsyncReserved.delete), _now(AsyncReserved.release)
+    bury, touch = _now(AsyncReserved.bury), _now(AsyncReserved.touch)
+    __exit__ = _now(AsyncReserved.__aexit__)
 
     def __enter__(self) -> Reserved:
+        """Return the message."""
         return self

@@ -1,21 +1,31 @@
-"""What the names of slips and of flat files say; lib/README.md (Body and slip) and
-lib/engine/flat.sh have the tables."""
+"""What the names of slips and of flat files say, and how the verbs treat files of a spool.
+
+lib/README.md (Body and slip) and lib/engine/flat.sh have the tables of the names.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 #: A slip's name, without what its place adds
-SLIP = r"([0-9]{10})\.([0-9]{12})\.([0-9]+)\.([0-9a-z-]+)\.([0-9]+)\.([0-9]+)\.([0-9]{12})\.([0-9]+)\.(-|k[0-9a-f]{32})\.([0-9]+(?:-[0-9]+){3})"
+SLIP = (r"([0-9]{10})\.([0-9]{12})\.([0-9]+)\.([0-9a-z-]+)\.([0-9]+)\.([0-9]+)\.([0-9]{12})"
+        r"\.([0-9]+)\.(-|k[0-9a-f]{32})\.([0-9]+(?:-[0-9]+){3})")
 _SLIP = re.compile(SLIP + r"(?:\.([^.]*)\.([^.]*))?")
 _FLAT = re.compile(
     r"([0-9]{10})\.([0-9]{12})\.([0-9]{12})\.([1-9][0-9]*)\.(0|[1-9][0-9]*)\.([0-9a-f]+)")
 
 
 class Slip(NamedTuple):
-    """born: in hundredths of a second since 1970. key: `-` or a hash. owner, deadline: in out/ and
-    done/ alone, else `0` and zeros."""
+    """A slip's name.
+
+    born: hundredths of a second since 1970. key: `-` or a hash. owner, deadline: in out/ and done/
+    alone, else `0` and zeros.
+    """
 
     priority: int
     id: int
@@ -37,8 +47,10 @@ class Slip(NamedTuple):
 
 
 class Flat(NamedTuple):
-    """Messages from `first` to `last`, `lines` of them. tries: how often the whole file came back,
-    which counts beside those of each slip."""
+    """A flat file's name: it has `lines` messages, from `first` to `last`.
+
+    tries: how often the whole file came back, which counts beside those of each slip.
+    """
 
     priority: int
     first: int
@@ -49,17 +61,36 @@ class Flat(NamedTuple):
 
 
 def slip_of(name: str) -> Slip | None:
-    """The slip of that name, None if it is none."""
+    """Return the slip of that name, None if it is none."""
     found = _SLIP.fullmatch(name)
     if found is None:
         return None
-    return Slip(int(found[1]), int(found[2]), int(found[3]), found[4], int(found[5]), int(found[6]),
-        int(found[7]), int(found[8]),
-                found[9], found[10], found[11] or "0", found[12] or "0" * 12)
+    priority, id, tries, nonce, lease, delay, born, size, *rest = found.groups("")
+    return Slip(int(priority), int(id), int(tries), nonce, int(lease), int(delay), int(born),
+                int(size), rest[0], rest[1], rest[2] or "0", rest[3] or "0" * 12)
 
 
 def flat_of(name: str) -> Flat | None:
-    """The flat file of that name, None if it is none."""
+    """Return the flat file of that name, None if it is none."""
     found = _FLAT.fullmatch(name)
-    return Flat(int(found[1]), int(found[2]), int(found[3]), int(found[4]), int(found[5]),
-        found[6]) if found else None
+    if found is None:
+        return None
+    priority, first, last, lines, tries = map(int, found.groups()[:5])
+    return Flat(priority, first, last, lines, tries, found[6])
+
+
+@contextlib.contextmanager
+def private() -> Iterator[None]:
+    """Create files with the mode that the verbs choose: a spool is one user's."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def syncs(spool: str = "") -> bool:
+    """Return whether the files of a spool must be synced; of an unknown one, as FLATQ_SYNC says."""
+    if spool:
+        return not Path(spool, ".sync.off").exists()
+    return os.environ.get("FLATQ_SYNC") != "off"

@@ -1,49 +1,34 @@
-"""Find the verbs, which are shell scripts, and run one. Everything about processes is here."""
+"""Find the verbs, which are shell scripts, and run one."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import math
-import operator
 import os
 import re
-import selectors
 import signal
 import subprocess
 import tempfile
-import time
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Generic, TypeVar, Union
+from typing import IO, Any, Generic, TypeVar
 
 from .errors import Error, Internal, TimedOut, error_of, of_system
+from .slips import private as private, syncs as syncs
 
 T = TypeVar("T")
-Bytes = Union[bytes, bytearray, memoryview]
-
-#: Seconds between TERM, on which a verb gives back what it holds, and KILL
-GRACE = 5.0
-
-_LETTERS = {
-    "priority": "-p", "delay": "-d", "lease": "-t", "key": "-k", "wait": "-w", "length": "-n",
-    "count": "-n", "reason": "-r", "state": "-s", "bound": "-b", "most_tries": "-m",
-    "group": "-g", "force": "-f", "consumer": "-c",
-}
+GRACE = 5.0  # Seconds between TERM, on which a verb gives back what it holds, and KILL
 
 
 def home() -> Path:
-    """The directory of the verbs (and of `launch`, but in the source tree): $FLATQ_LIB, or the
-    source tree's, the one in this package, that of the `flatq` on PATH. Raises FileNotFoundError if
-    there is none."""
-    here = Path(__file__).resolve().parent
-    named = os.environ.get("FLATQ_LIB")
+    """Return the directory of the verbs: $FLATQ_LIB, else ours, else that of `flatq` on PATH."""
+    here, named = Path(__file__).resolve().parent, os.environ.get("FLATQ_LIB")
     for place in [Path(named)] if named else [here.parents[1] / "lib", here / "sh", *_installed()]:
         if (place / "flatq").is_file() and (place / "push").is_file():
             return place.absolute()
-    raise FileNotFoundError(f"no verbs in {named}, which is FLATQ_LIB" if named
-        else "the verbs are not there: set FLATQ_LIB")
+    raise FileNotFoundError(f"no verbs in {named or 'any place'}: set FLATQ_LIB")
 
 
 def _installed() -> Iterator[Path]:
@@ -55,77 +40,38 @@ def _installed() -> Iterator[Path]:
             yield Path(os.fsdecode(match[1])) if match else path.resolve().parent
 
 
-@contextlib.contextmanager
-def private() -> Iterator[None]:
-    """The mode for new files, as the verbs choose it: a spool is one user's."""
-    before = os.umask(0o077)
-    try:
-        yield
-    finally:
-        os.umask(before)
-
-
-def syncs(spool: str = "") -> bool:
-    """Whether what is done beside the verbs must be synced: as the spool was made; a spool that is
-    not known, as FLATQ_SYNC says."""
-    if not spool:
-        return os.environ.get("FLATQ_SYNC") != "off"
-    return not Path(spool, ".sync.off").exists()
-
-
-def options(**values: object) -> list[str]:
-    """Keywords as a verb's options: None and False are left out, fractions of a second rounded up,
-    infinity becomes the greatest number."""
-    words = []
-    for name, value in values.items():
-        if value is None or value is False or (name == "wait" and value == 0):
-            continue
-        words.append(_LETTERS[name])
-        if isinstance(value, (str, bytes)):
-            words.append(os.fsdecode(value))
-        elif name in ("delay", "lease", "wait"):
-            words.append("4294967295" if value == math.inf
-                else str(math.ceil(value)))  # type: ignore[call-overload]
-        elif value is not True:
-            words.append(str(operator.index(value)))  # type: ignore[arg-type]
-    return words
-
-
-class Process(subprocess.Popen[bytes]):
-    """A process of ours. If SIGCHLD is ignored, raises Internal instead of starting it: the system
-    would not keep its exit status."""
-
-    def __init__(self, words: list[str], **how: Any) -> None:
-        if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
-            raise Internal("SIGCHLD is ignored, so no exit status could be known: "
-                "signal.signal(SIGCHLD, SIG_DFL)", 70)
-        super().__init__(words, **how)
-
-
-def with_us() -> tuple[str, ...]:
-    """Words before a verb that make it end with the thread that waits for it, even if that is
-    killed; none if the system cannot do that."""
-    words = ("setpriv", "--pdeathsig", "TERM")
-    try:
-        able = _able(*words)
-    except OSError:  # It was not tried: so the next verb tries it
-        return ()
-    # RACE: if we are killed before setpriv, no signal comes: so look whose child it is
-    return (*words, "sh", "-c", '[ "$PPID" = "$0" ] && exec "$@"', str(os.getpid())) if able else ()
+def start(words: list[str], **how: Any) -> subprocess.Popen[bytes]:
+    """Start a process in a session of its own. Raises Internal if SIGCHLD is ignored."""
+    if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
+        raise Internal("SIGCHLD is ignored, so no exit status could be known", 70)
+    return subprocess.Popen(words, start_new_session=True, **how)
 
 
 @functools.lru_cache(None)
-def _able(*words: str) -> bool:
+def with_us(pid: int) -> tuple[str, ...]:
+    """Return words before a command of ours that end it with our thread, if the system has them."""
+    # RACE: if we are killed before setpriv runs, no signal comes: so look whose child it is
+    look = '[ "$PPID" = "$0" ] && exec "$@"'
+    words = ("setpriv", "--pdeathsig", "TERM", "sh", "-c", look, str(pid))
+    with contextlib.suppress(FileNotFoundError):
+        return words if start([*words, "true"], stderr=subprocess.DEVNULL).wait() == 0 else ()
+    return ()
+
+
+def _file() -> IO[bytes]:
     try:
-        return Process([*words, "true"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL).wait() == 0
-    except FileNotFoundError:
-        return False
+        return open(os.memfd_create("flatq"), "w+b")
+    except (AttributeError, OSError):
+        return tempfile.TemporaryFile()
 
 
 @dataclass
 class Call(Generic[T]):
-    """One run of a verb, and how to parse its answer."""
+    """A verb and how to parse its answer; it runs in `with call:`, and at the end has ended.
+
+    It reads and writes files, not pipes: a caller that is killed cuts no message short, and one
+    that is interrupted loses no answer. `timeout`: seconds until the verb is ended.
+    """
 
     verb: str
     words: list[str]
@@ -136,140 +82,72 @@ class Call(Generic[T]):
     wait: float = 0
     timeout: float | None = None
 
-    def command(self) -> list[str]:
-        door = ["-H", self.host] if self.host else []
-        # An unclaim that outlived a killed shovel would give back what the next one claims
-        tied = with_us() if self.wait or self.verb == "unclaim" else ()
-        return [*tied, "sh", str(home() / "flatq"), *door, self.verb, *self.words]
-
-    def environment(self) -> dict[str, str] | None:
-        return None if self.path is None else {**os.environ, "FLATQ_DIR": self.path}
-
-    def patience(self) -> float | None:
-        """The seconds until TimedOut: the timeout, and the time that the verb was told to wait."""
-        if self.timeout is None or self.wait == math.inf:
-            return None
-        return self.timeout + math.ceil(self.wait)
-
-    def result(self, status: int, out: bytes, err: bytes) -> T:
-        text = err.decode(errors="replace").strip()
-        if status != 0:
-            raise error_of(self.verb, status, text, self.host)
-        return self.parse(out)
-
-
-@contextlib.contextmanager
-def source(body: bytes | None) -> Iterator[int | IO[bytes]]:
-    """A standard input that is complete before the verb starts: nothing has to feed it, and a
-    killed caller cuts no message short."""
-    if body is None:
-        yield subprocess.DEVNULL
-        return
-    try:
-        file = open(os.memfd_create("flatq"), "w+b")
-    except (AttributeError, OSError):
-        file = tempfile.TemporaryFile()
-    with file:
-        file.write(body)
-        file.seek(0)
-        yield file
-
-
-class Job:
-    """A verb while it runs, in a session of its own. Raises Busy, Disk or Invalid if the system
-    cannot start it."""
-
-    def __init__(self, call: Call[Any]) -> None:
-        self.call = call
-        self.said = bytearray(), bytearray()
-        self.signal = 0
+    def __enter__(self) -> Call[T]:
+        words = ["sh", str(home() / "flatq"), *(["-H", self.host] if self.host else [])]
+        env = {**os.environ, **({} if self.path is None else {"FLATQ_DIR": self.path})}
+        self.said, self.stopped = b"", 0
         try:
-            with source(call.body) as stdin:
-                self.process = Process(call.command(), stdin=stdin, stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE, env=call.environment(), start_new_session=True)
-        except FileNotFoundError:
-            raise
+            # An unclaim that outlived us would give back what our successor claims
+            if self.wait or self.verb == "unclaim":
+                words = [*with_us(os.getpid()), *words]
+            self.out, self.err = _file(), _file()
+            with _file() as body:
+                body.write(self.body or b"")
+                body.seek(0)
+                self.process = start([*words, self.verb, *self.words], env=env, stdin=body,
+                                     stdout=self.out, stderr=self.err)
         except OSError as error:
-            raise of_system(call.verb, error) from None
-        self.open = selectors.PollSelector()
-        for pipe, said in zip((self.process.stdout, self.process.stderr), self.said):
-            self.open.register(pipe, selectors.EVENT_READ, said)  # type: ignore[arg-type]
+            raise of_system(self.verb, error) from None
+        return self
 
-    def steps(self) -> Iterator[tuple[int, float | None]]:
-        """The signals to send, 0 for none, each with the seconds to wait for the verb's end then. A
-        verb that settles a message may finish by itself: else the interruption that makes us give
-        a reservation back would stop the very verb that does it."""
-        yield 0, self.call.patience()
-        if self.call.verb in ("delete", "release", "bury"):
-            yield 0, GRACE
-        yield signal.SIGTERM, GRACE
-        yield signal.SIGKILL, None
+    def __exit__(self, *error: object) -> None:
+        with self.out, self.err:
+            try:
+                self.end()
+            finally:
+                self.end(signal.SIGKILL)
+                self.out.seek(0), self.err.seek(0)
+                self.said, self.why = self.out.read(), self.err.read().decode(errors="replace")
 
-    def send(self, number: int) -> None:
-        """Send a signal to the verb and all that it has started."""
-        if number and self.process.poll() is None:
-            self.signal = number
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.process.pid, number)
+    def ends(self, seconds: float | None) -> bool:
+        """Return whether the verb ends within so many seconds."""
+        if seconds is None:
+            self.process.wait()
+        else:  # Not by Popen.wait, which only looks now and then
+            (thread := threading.Thread(target=self.process.wait, daemon=True)).start()
+            thread.join(seconds)
+        return self.process.poll() is not None
 
-    def wait(self, seconds: float | None = None) -> bool:
-        """Whether the verb, and all that holds its output, ends within so many seconds. After an
-        exception it can be called again, which Popen.communicate cannot at some instants."""
-        end = None if seconds is None else time.monotonic() + seconds
-        while self.open.get_map():
-            left = None if end is None else max(end - time.monotonic(), 0)
-            for key, _ in self.open.select(left):
-                data = os.read(key.fd, 65536)
-                key.data.extend(data)
-                if not data:
-                    self.open.unregister(key.fileobj)
-                    key.fileobj.close()  # type: ignore[union-attr]
-            if left == 0:
-                return False
-        self.process.wait()
-        return True
+    def end(self, *signals: int) -> None:
+        """End the verb: by TERM, on which it gives back what it holds; after GRACE by KILL."""
+        # What settles a message may finish first: an interrupted caller needs just that
+        first = (0,) if self.verb in ("delete", "release", "bury") else ()
+        for number in signals or (*first, signal.SIGTERM, signal.SIGKILL):
+            if self.process.poll() is None or self.stopped:
+                self.stopped = number
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(self.process.pid, number)
+                self.ends(GRACE)
 
-    def result(self) -> Any:
-        """Its answer. Raises an Error if it failed, TimedOut if we ended it."""
+    def result(self) -> T:
+        """Return the answer of the verb, which has ended. Raises its Error."""
         status = self.process.returncode
-        if self.signal and status != 0:
-            raise TimedOut(f"{self.call.verb}: ended after {self.call.patience()} seconds", None,
-                self.call.verb)
-        return self.call.result(status, *map(bytes, self.said))
-
-    def told(self, error: BaseException) -> BaseException:
-        """The error, which now has what the verb printed (see printed)."""
-        error.printed = bytes(self.said[0])  # type: ignore[attr-defined]
-        return error
-
-
-def printed(error: BaseException) -> bytes:
-    """What the verb printed that `error` ended, or that failed with it."""
-    out: bytes = getattr(error, "printed", b"")
-    return out
+        if status and self.stopped:
+            raise TimedOut(f"{self.verb}: ended after {self.timeout} seconds", None, self.verb)
+        if status != 0:
+            raise error_of(self.verb, status, self.why.strip(), self.host)
+        return self.parse(self.said)
 
 
 def run(call: Call[T]) -> T:
-    """The verb's answer. An exception meanwhile, also from a signal handler, ends the verb first:
-    by TERM, on which it gives back what it holds, and KILL after GRACE seconds, or on a second
-    exception."""
-    job = Job(call)
-    raised: BaseException | None = None
-    for number, seconds in job.steps():
-        job.send(number)
-        try:
-            if job.wait(seconds):
-                break
-        except BaseException as error:
-            raised = error
+    """Return the verb's answer. An exception meanwhile, also a signal handler's, ends the verb."""
     try:
-        answer: T = job.result()
-        if not raised:
-            return answer
-    except BaseException as error:
-        raised = raised or error
-    # It ended before the signal: nobody else would give the message back
-    if call.verb == "reserve" and job.process.returncode == 0:
-        with contextlib.suppress(Error):
-            job.result().release()
-    raise job.told(raised) from None
+        with call:
+            call.ends(call.timeout)
+    except BaseException:
+        # If it ended before the signal, nobody else would give the message back
+        if call.verb == "reserve" and call.said:
+            with contextlib.suppress(Error):
+                call.result().release()  # type: ignore[attr-defined]
+        raise
+    return call.result()
