@@ -2,9 +2,9 @@
 
     from flatq import Queue, Empty
 
-    jobs = Queue("jobs")                      # in $FLATQ_DIR; or Queue("jobs", "/srv/spool"), Queue("queue.example:1234/jobs")
+    jobs = Queue("jobs")      # in $FLATQ_DIR; Queue("jobs", "/srv/spool"), Queue("host:1234/jobs")
     jobs.push(b"resize 7.png", key="7.png")
-    with jobs.reserve(wait=10) as message:    # deleted at the end, released where something is raised
+    with jobs.reserve(wait=10) as message:    # deleted at the end, released if something is raised
         print(message.id, message.tries, message.body)
 """
 
@@ -27,16 +27,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AsyncQueue", "AsyncReserved", "Busy", "Closed", "Denied", "Disk", "Empty", "Error", "Full",
-    "Id", "Internal", "Invalid", "Missing",
-    "NotYours", "Queue", "Reserved", "Segment", "TimedOut", "Unreachable", "Usage", "Worker",
-    "home",
+    "Id", "Internal", "Invalid", "Missing", "NotYours", "Queue", "Reserved", "Segment", "TimedOut",
+    "Unreachable", "Usage", "Worker", "home",
 ]
 
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        return re.search("(?m)^flatq_version=(.+)$",
-            (home() / "flatq").read_text())[1]  # type: ignore[index]
+        text = (home() / "flatq").read_text()
+        return re.search("(?m)^flatq_version=(.+)$", text)[1]  # type: ignore[index]
     # Import it only on request: `python -m flatq.worker` must not find itself imported already
     if name == "Worker":
         from .worker import Worker

@@ -11,15 +11,15 @@ from .verbs import home
 
 
 def main() -> NoReturn:
+    """Become the verb that the arguments name."""
     try:
         command = ["sh", str(home() / "flatq"), *sys.argv[1:]]
     except FileNotFoundError as error:
         print(f"flatq: {error}", file=sys.stderr)
         sys.exit(70)
-    # Python ignores these signals, and a shell cannot trap a signal that was ignored at its start:
-    # reset them
-    for name in ("SIGPIPE", "SIGXFSZ"):
-        signal.signal(getattr(signal, name), signal.SIG_DFL)
+    # Python ignores these signals, and a shell cannot trap a signal that was ignored at its start
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
     os.environ.setdefault("FLATQ_PYTHON", sys.executable)
     os.execvp(command[0], command)
 

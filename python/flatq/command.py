@@ -1,5 +1,4 @@
-"""The common part of the commands in Python (pressure, mqueue, shovel): options, error lines, exit
-codes, signals."""
+"""The common part of the commands in Python: options, error lines, exit codes, signals."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from .errors import Disk, Error, Invalid, Unreachable, Usage
 
@@ -29,8 +28,7 @@ class Stopped(BaseException):
 
 
 def run(verb: str, main: Callable[[list[str]], int]) -> NoReturn:
-    """Run main with the arguments and exit with its code. Print an Error as one line on stderr; on
-    a signal, give everything back, then end by that signal."""
+    """Run main with the arguments and exit with its code; an Error is one line on stderr."""
     on_signals(_stop)
     try:
         code = main(sys.argv[1:])
@@ -43,12 +41,10 @@ def run(verb: str, main: Callable[[list[str]], int]) -> NoReturn:
     sys.exit(code)
 
 
-def on_signals(handler: Callable[[int, FrameType | None], None]) -> None:
-    """Call the handler on each of SIGNALS. Signals that were ignored when we were started stay
-    ignored."""
-    for number in SIGNALS:
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, handler)
+def on_signals(handler: Callable[[int, FrameType | None], None]) -> dict[int, Any]:
+    """Call the handler on each of SIGNALS that is not ignored; return the handlers before."""
+    return {number: signal.signal(number, handler) for number in SIGNALS
+            if signal.getsignal(number) is not signal.SIG_IGN}
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
@@ -57,23 +53,24 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 def fail(verb: str, error: Error) -> int:
     """Print the error in one line, and return its exit code; 70 if it has none."""
-    text = re.sub(r"\A[a-z]+: (?=\S)", "", " ".join(str(error).split(
-        ))) if error.verb and error.verb != verb else " ".join(str(error).split())
+    text = " ".join(str(error).split())
+    if error.verb and error.verb != verb:
+        text = re.sub(r"\A[a-z]+: (?=\S)", "", text)
     complain(f"{verb}: {text}\n")
     return error.code if error.code is not None and error.code > 0 else 70
 
 
 def stray(error: OSError) -> Disk:
-    """The error for one of the system's for which nobody has found a better one: what was asked for
-    may be done, or not."""
+    """Return the error for one of the system's after which all is possible."""
     text = error.strerror or str(error)
     return Disk(f"{error.filename}: {text}" if error.filename else text, 74)
 
 
 def complain(text: str) -> None:
-    """Write to stderr, as far as that is possible: where a log's disk is full, or nobody reads any
-    more, the work goes on all the same. Not by sys.stderr's buffer, which would keep what failed,
-    and fail again with the next line and when Python ends."""
+    """Write to stderr, as far as that is possible: the work goes on if nobody reads.
+
+    Not by sys.stderr's buffer, which would keep what failed, and fail again when Python ends.
+    """
     if sys.stderr is None:
         # It was closed when we were started: a file of ours may have its number by now
         return
@@ -98,7 +95,7 @@ def needs(verb: str, module: str, distribution: str, package: str, extra: str) -
 
 
 def options(words: list[str], letters: str) -> tuple[dict[str, str], list[str]]:
-    """Parse options: {letter: value}, and the operands. Raises Usage."""
+    """Return the options, {letter: value}, and the operands. Raises Usage."""
     try:
         given, operands = getopt.getopt(words, letters)
     except getopt.GetoptError as error:
@@ -107,7 +104,7 @@ def options(words: list[str], letters: str) -> tuple[dict[str, str], list[str]]:
 
 
 def number(letter: str, value: str, least: int = 0, most: int = 4294967295) -> int:
-    """The value of an option. Raises Invalid."""
+    """Return the value of an option. Raises Invalid."""
     found = whole(value)
     if found is None or not least <= found <= most:
         raise Invalid(f"-{letter} takes a number from {least} to {most}", 65)
@@ -115,14 +112,13 @@ def number(letter: str, value: str, least: int = 0, most: int = 4294967295) -> i
 
 
 def whole(value: str) -> int | None:
-    """The whole number that these digits mean, of 18 digits at most; None if they are none. int()
-    fails at 4,300 digits."""
+    """Return the number that these digits mean, of 18 at most (int fails at 4,300); else None."""
     digits = value.lstrip("0") or "0"
     return int(digits) if value.isascii() and value.isdigit() and len(digits) <= 18 else None
 
 
 def standard_input() -> bytes:
-    """All of standard input."""
+    """Return all of standard input."""
     if sys.stdin is None:
         raise Disk("standard input is closed", 74)
     try:
@@ -134,8 +130,10 @@ def standard_input() -> bytes:
 
 
 def out(text: bytes, keep: Callable[[], object] | None = None, seconds: float = 0) -> None:
-    """Write all of it to standard output. keep: called every `seconds` seconds until the reader has
-    taken all of it. Raises Disk."""
+    """Write all of it to standard output. Raises Disk.
+
+    keep: called every `seconds` seconds until the reader has taken all of it.
+    """
     if sys.stdout is None:
         raise Disk("standard output is closed", 74)
     rest = memoryview(text)
@@ -144,8 +142,8 @@ def out(text: bytes, keep: Callable[[], object] | None = None, seconds: float = 
             due = time.monotonic() + seconds
             # A pipe that select calls ready has room for PIPE_BUF bytes: the write does not block,
             # so `keep` is called in time if the reader stops
-            while rest and time.monotonic() < due:
-                if select.select([], [1], [], max(due - time.monotonic(), 0))[1]:
+            while rest and (left := due - time.monotonic()) > 0:
+                if select.select([], [1], [], left)[1]:
                     rest = rest[os.write(1, rest[:select.PIPE_BUF]):]
             if rest:
                 keep()

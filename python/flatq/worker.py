@@ -1,9 +1,8 @@
-"""A worker that runs a Python function for each message: `flatq work`, with this module as its
-command.
+"""A worker that runs a Python function for each message: `flatq work`, with this as its command.
 
     from flatq import Worker
 
-    Worker("shop.images:resize", ["urgent", "jobs"], jobs=2, limit=300).run()      # until it is told to stop
+    Worker("shop.images:resize", ["urgent", "jobs"], jobs=2, limit=300).run()
     Worker(resize, until_empty=True).run()
 
 So what `flatq work -h` promises holds: the lease is renewed while the job runs; QUIT, TERM and INT
@@ -12,14 +11,15 @@ once; if a job fails, its message comes again later, and is buried after `most_t
 
 The function, which may be an `async` one, is called with the message's bytes, in a process of its
 own, with FLATQ_ID, FLATQ_QUEUE and FLATQ_TRIES in os.environ. If it returns, the message is
-deleted, whatever it returns. If it raises, the traceback goes to stderr and the message comes again
-later; the reason with which it is buried in the end is `exit-70`, or SystemExit's number. In a
-shell:
+deleted. If it raises, the traceback goes to stderr and the message comes again later; the reason
+with which it is buried in the end is `exit-70`, or SystemExit's number. In a shell:
 
-    flatq work -q jobs -- python3 -m flatq.worker shop.images:resize"""
+    flatq work -q jobs -- python3 -m flatq.worker shop.images:resize
+"""
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import inspect
@@ -28,90 +28,88 @@ import signal
 import subprocess
 import sys
 import traceback
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from .command import complain
-from .errors import error_of
-from .verbs import Process, home, with_us
+from .command import complain, on_signals
+from .errors import Invalid, error_of
+from .verbs import home, start, with_us
 
 Job = Callable[[bytes], object]
 
 
 class Worker:
-    """Runs `job` for each message of `queues`; the first queue that has a message comes first.
+    """Runs `job` for each message of `queues`; the first queue that has one comes first.
 
-    job: a function of a module or a script, or its path, "package.module:name" or
-    "path/to/file.py:name"; a lambda, or what lies inside a function, has none: ValueError. path:
-    the spool. jobs: processes side by side. lease, limit: seconds until a worker that hangs, and a
-    job, is given up. delay, most_delay: seconds until a message that failed comes again, doubled
-    with each try. most_tries: then it is buried. count: stop after so many. wait: stop when for so
-    many seconds nothing has come; until_empty: when nothing is there."""
+    Parameters
+    ----------
+    job : a function of a module or a script, or its path,
+        "package.module:name" or "path/to/file.py:name". What cannot be
+        imported by such a path is a ValueError
+    path : the spool
+    jobs : processes side by side
+    lease, limit : seconds until a worker that hangs, and a job, is given up
+    delay, most_delay : seconds until a message that failed comes again, doubled
+        with each try
+    most_tries : after so many a message is buried; 0: never
+    count : stop after so many messages
+    wait : stop when for so many seconds nothing has come
+    until_empty : stop when nothing is there
+    """
 
     def __init__(self, job: Job | str, queues: str | Iterable[str] = "default",
-            path: str | os.PathLike[str] | None = None, *,
-                 jobs: int = 1, lease: int | None = None, limit: int | None = None, delay: int = 1,
-                 most_delay: int = 300, most_tries: int = 0,
-                 count: int | None = None, wait: int | None = None,
-                 until_empty: bool = False) -> None:
+                 path: str | os.PathLike[str] | None = None, *, jobs: int = 1,
+                 lease: int | None = None, limit: int | None = None, delay: int = 1,
+                 most_delay: int = 300, most_tries: int = 0, count: int | None = None,
+                 wait: int | None = None, until_empty: bool = False) -> None:
         self.job = job if isinstance(job, str) else path_of(job)
         self.queues = [queues] if isinstance(queues, str) else list(queues)
         self.path = None if path is None else os.path.abspath(os.fspath(path))
-        given = {
-            "-q": ",".join(self.queues), "-j": jobs, "-t": lease, "-x": limit,
-            "-d": f"{delay},{max(delay, most_delay)}", "-m": most_tries,
-            "-n": count, "-w": 0 if until_empty else wait,
-        }
-        self.options = [word for letter, value in given.items() if value is not None for word in (
-            letter, str(value))]
+        given = {"q": ",".join(self.queues), "j": jobs, "t": lease, "x": limit,
+                 "d": f"{delay},{max(delay, most_delay)}", "m": most_tries, "n": count,
+                 "w": 0 if until_empty else wait}
+        self.options = [word for letter, value in given.items() if value is not None
+                        for word in (f"-{letter}", str(value))]
+        # In a process of its own, as each job
+        if subprocess.run([sys.executable, "-m", "flatq.worker", "--import", self.job],
+                          env=self.environment(), stdin=subprocess.DEVNULL).returncode == 127:
+            raise Invalid(f"work: '{self.job}' cannot be imported", 65, "work")
 
     def command(self) -> list[str]:
-        """The worker as a list of words, for a supervisor."""
+        """Return the worker as a list of words, for a supervisor."""
         job = [sys.executable, "-m", "flatq.worker", self.job]
         return ["sh", str(home() / "flatq"), "work", *self.options, "--", *job]
 
     def environment(self) -> dict[str, str]:
-        """The environment for `command`: the spool, and the same import path as here."""
-        ways = [str(Path(__file__).resolve().parents[1]),
-            *(os.path.abspath(entry) for entry in sys.path)]
+        """Return the environment for `command`: the spool, and the same import path as here."""
+        ways = [str(Path(__file__).resolve().parents[1]), *map(os.path.abspath, sys.path)]
         given = {**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(ways))}
         return given if self.path is None else {**given, "FLATQ_DIR": self.path}
 
     def run(self) -> None:
-        """Work until told to stop, or until all is done. In the main thread, QUIT, TERM, INT and
-        HUP are passed on to `flatq work`, which acts on them; it also stops if we are killed.
-        Raises Closed at once if the job cannot be imported, Disk, Denied, Invalid."""
-        # In a process of its own, as each job
-        if subprocess.run([sys.executable, "-m", "flatq.worker", "--import", self.job],
-                env=self.environment(), stdin=subprocess.DEVNULL).returncode == 127:
-            raise error_of("work", 69, f"'{self.job}' cannot be imported")
-        process: Process | None = None
+        """Work until told to stop, or until all is done.
+
+        In the main thread, QUIT, TERM, INT and HUP are passed on to `flatq work`, which acts on
+        them; it also stops if we are killed. Raises Closed, Disk, Denied, Invalid.
+        """
+        process: subprocess.Popen[bytes] | None = None
         came: list[int] = []
-        early: list[int] = []
 
         def passed(number: int, frame: FrameType | None) -> None:
             came.append(number)
-            if process is None:
-                early.append(number)
-            elif process.returncode is None:
+            if process:
                 process.send_signal(number)
 
         before: dict[int, Any] = {}
         try:
-            for each in (signal.SIGQUIT, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-                if signal.getsignal(
-                        each) is signal.SIG_IGN:  # A signal that was ignored, such as HUP under nohup, stays ignored
-                    continue
-                try:
-                    before[each] = signal.signal(each, passed)
-                except ValueError:  # Not in the main thread: handlers cannot be set
-                    break
+            # ValueError: not in the main thread
+            with contextlib.suppress(ValueError):
+                before = on_signals(passed)
             # In a session of its own: we pass on ^C from a terminal, so it must not get that twice
-            process = Process([*with_us(), *self.command()], env=self.environment(),
-                start_new_session=True)
-            for number in early:
+            process = start([*with_us(os.getpid()), *self.command()], env=self.environment())
+            for number in came:
                 process.send_signal(number)
             try:
                 status = process.wait()
@@ -122,45 +120,45 @@ class Worker:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-        if status == -signal.SIGHUP or status < 0 and -status in came:
-            return
-        if status:
+        if status and not (status < 0 and -status in (signal.SIGHUP, *came)):
             raise error_of("work", status, "")
 
 
 def path_of(job: Job) -> str:
-    """The path by which a function can be imported. Raises ValueError."""
+    """Return the path by which a function can be imported. Raises ValueError."""
     name, module = getattr(job, "__qualname__", ""), getattr(job, "__module__", "")
-    if not name or "<" in name or not module or inspect.ismethod(job) and not inspect.isclass(
-            job.__self__):
+    own = inspect.ismethod(job) and not inspect.isclass(job.__self__)
+    if not name or "<" in name or not module or own:
         raise ValueError(f"{job!r} cannot be imported: only a function of a module can be a job")
     if module == "__main__":
-        script = sys.modules["__main__"]
-        module = script.__spec__.name if script.__spec__ else os.path.abspath(getattr(script,
-            "__file__", None) or "")
-        if not script.__spec__ and not module.endswith(".py"):
-            raise ValueError(f"{job!r} cannot be imported: its script has no file that ends in .py")
+        script: Any = sys.modules["__main__"]
+        if script.__spec__:
+            module = script.__spec__.name
+        else:
+            module = os.path.abspath(getattr(script, "__file__", None) or "")
+            if not module.endswith(".py"):
+                raise ValueError(f"{job!r} cannot be imported: no file of its script ends in .py")
     return f"{module}:{name}"
 
 
 def load(path: str) -> Job:
-    """The function at "package.module:name" or "file.py:name". Raises ImportError,
-    AttributeError."""
-    module_name, _, name = path.rpartition(":")
-    if not module_name:
-        module_name, _, name = path.rpartition(".")
-    if not module_name or not name:
+    """Return the function at "package.module:name" or "file.py:name".
+
+    Raises ImportError, AttributeError.
+    """
+    name_of_module, _, name = path.rpartition(":" if ":" in path else ".")
+    if not name_of_module or not name:
         raise ImportError(f"'{path}' is no package.module:name")
-    if module_name.endswith(".py"):
+    if name_of_module.endswith(".py"):
         # Not as __main__, so that the script does not run again
-        spec = importlib.util.spec_from_file_location("__flatq_job__", module_name)
-        if spec is None or spec.loader is None or not os.path.isfile(module_name):
-            raise ImportError(f"no file '{module_name}'")
+        spec = importlib.util.spec_from_file_location("__flatq_job__", name_of_module)
+        if spec is None or spec.loader is None or not os.path.isfile(name_of_module):
+            raise ImportError(f"no file '{name_of_module}'")
         module = importlib.util.module_from_spec(spec)
         sys.modules["__flatq_job__"] = module
         spec.loader.exec_module(module)
     else:
-        module = importlib.import_module(module_name)
+        module = importlib.import_module(name_of_module)
     found: Any = module
     for part in name.split("."):
         found = getattr(found, part)
@@ -171,30 +169,30 @@ def load(path: str) -> Job:
     return found  # type: ignore[no-any-return]
 
 
-async def _awaited(done: Awaitable[object]) -> None:
+async def _awaited(done: Any) -> None:
     await done
 
 
 def main() -> int:
-    """Work on one message from standard input. Return 127, on which the worker stops and keeps the
-    message, if there is no such function, or its import raises anything: then no message could be
-    worked on."""
-    only = sys.argv[1:2] == ["--import"]
-    if only:
-        del sys.argv[1]
-    if len(sys.argv) != 2 or sys.argv[1] == "-h":
-        print("usage: flatq work ... -- python3 -m flatq.worker PACKAGE.MODULE:FUNCTION",
-            file=sys.stderr)
-        return 64 if len(sys.argv) != 2 else 0
+    """Work on one message from standard input.
+
+    Return 127, on which the worker stops and keeps the message, if there is no such function, or
+    its import raises anything: then no message could be worked on.
+    """
+    words = [word for word in sys.argv[1:] if word != "--import"]
+    if len(words) != 1 or words[0] == "-h":
+        complain("usage: flatq work ... -- python3 -m flatq.worker PACKAGE.MODULE:FUNCTION\n")
+        return 0 if words == ["-h"] else 64
     sys.path.insert(0, os.getcwd())
+    only = len(sys.argv) > 2
     body = b"" if only else sys.stdin.buffer.read()
     try:
-        job = load(sys.argv[1])
+        job = load(words[0])
     except (ImportError, AttributeError, FileNotFoundError) as error:
         complain(f"worker: {error}\n")
         return 127
     except BaseException:
-        complain(f"{traceback.format_exc()}worker: {sys.argv[1]} cannot be imported: see above\n")
+        complain(f"{traceback.format_exc()}worker: {words[0]} cannot be imported: see above\n")
         return 127
     if only:
         return 0
@@ -202,7 +200,7 @@ def main() -> int:
         done = job(body)
         if inspect.isgenerator(done) or inspect.isasyncgen(done):
             # Of a function behind a decorator, load() does not see that
-            complain(f"worker: '{sys.argv[1]}' has a yield: to call it does nothing\n")
+            complain(f"worker: '{words[0]}' has a yield: to call it does nothing\n")
             return 127
         if inspect.isawaitable(done):
             # Import it only now: asyncio takes long to load

@@ -16,7 +16,7 @@ from conftest import LIB, ROOT, Result, need, wait_for
 from engine import alive, children, push, refused, runs, stopped_by
 from servers import here_too
 
-from flatq import Busy, Closed, Queue
+from flatq import Busy, Invalid, Queue
 from flatq.worker import Worker, load, path_of
 
 NOTE = 'printf "%s " "$(cat)" >>"$0"'
@@ -322,10 +322,9 @@ def test_what_is_no_job(flatq, shop):
     with pytest.raises(ValueError):
         Worker(flatq_shop.Shop().own)
     push(flatq, b"x")
-    with pytest.raises(Closed):
-        Worker("flatq_no_such:job", until_empty=True).run()
-    with pytest.raises(Closed):
-        Worker("flatq_no_such:job", "empty").run()
+    for path in ("flatq_no_such:job", "flatq_shop:no_such", "nothing", "os:environ"):
+        with pytest.raises(Invalid, match="cannot be imported"):
+            Worker(path)
     assert Queue().qsize() + Queue().stats()["delayed"] == 1
     for path in ("nothing", "os:environ", "/not/there.py:x", "flatq_shop:several"):
         with pytest.raises((ImportError, AttributeError, FileNotFoundError)):
@@ -335,11 +334,13 @@ def test_what_is_no_job(flatq, shop):
 @pytest.mark.parametrize("fault", ["1 / 0", "def job(:", "raise SystemExit(3)",
     "raise KeyboardInterrupt", "import flatq_no_such"])
 def test_a_module_that_cannot_be_imported(flatq, shop, capfd, fault):
-    """The worker stops, says why, and buries no message, since no message is at fault."""
+    """No Worker is made of it. `work` stops, says why, and buries no message: none is at fault."""
     (shop / "flatq_broken.py").write_text(fault + "\ndef job(body):\n    pass\n")
     push(flatq, b"x")
-    with pytest.raises(Closed):
-        Worker("flatq_broken:job", delay=0, most_tries=1, until_empty=True).run()
+    with pytest.raises(Invalid, match="cannot be imported"):
+        Worker("flatq_broken:job")
+    assert flatq("work", "-m", "1", "-w", "0", "--", sys.executable, "-m", "flatq.worker",
+                 "flatq_broken:job", cwd=shop).status == 69
     stats = Queue().stats()
     assert (stats["ready"] + stats["delayed"], stats["buried"]) == (1, 0)
     assert "worker: " in capfd.readouterr().err
