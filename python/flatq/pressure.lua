@@ -1,9 +1,10 @@
--- pressure.lua - the steps of the protocol that change something (see pressure.py); KEYS are in the order of SUFFIXES, ARGV as Queue._run passes them
+-- pressure.lua - the steps of the protocol (see pressure.py): returns a status and values
 --
--- Returns a status and, if there is one, a value.
+-- KEYS are in the order of SUFFIXES, ARGV as Queue._run passes them.
 
-local queue, bound, producer, consumer, producer_free, consumer_free, produced_messages, produced_bytes, consumed_messages,
-  consumed_bytes, not_full, closed, producer_lease, consumer_lease, created = unpack(KEYS)
+local queue, bound, producer, consumer, producer_free, consumer_free, produced_messages,
+  produced_bytes, consumed_messages, consumed_bytes, not_full, closed, producer_lease,
+  consumer_lease, created = unpack(KEYS)
 local action, name, nonce, identity, lease, last, body = unpack(ARGV)
 local call = redis.call
 local roles = {
@@ -21,14 +22,23 @@ local function holder(of)
   local till, by, who = string.match(call('GET', of.lease) or '', '^(%d+) (%S+) (.*)$')
   return tonumber(till), by, who
 end
-local function mark() call('SET', role.lease, string.format('%.0f %s %s', now() + lease, nonce, identity)) end
--- Redis rolls nothing back when a call fails. So what may fail is asked before the first change, and what follows the change that counts is only tried:
--- the message is stored or taken, whatever becomes of the counters, and doctor mends the tokens. sound() returns an error, or nil
+local function held()
+  local till, by = holder(role)
+  return by == nonce
+end
+local function mark()
+  call('SET', role.lease, string.format('%.0f %s %s', now() + lease, nonce, identity))
+end
+-- Redis rolls nothing back when a call fails. So what may fail is asked before the first change, and
+-- what follows the change that counts is only tried: the message is stored or taken, whatever
+-- becomes of the counters, and doctor mends the tokens. sound() returns an error, or nil
 local function sound()
   call('LLEN', queue)
   call('LLEN', not_full)
   call('LLEN', role.free)
-  if not tonumber(call('GET', bound)) then return redis.error_reply('WRONGTYPE the bound is no number') end
+  if not tonumber(call('GET', bound)) then
+    return redis.error_reply('WRONGTYPE the bound is no number')
+  end
 end
 local function count(key, by) redis.pcall('INCRBY', key, by) end
 local function free(of)
@@ -50,6 +60,12 @@ local function fail(status)
   free(role)
   return {status}
 end
+-- take_role(status) - take the role; if it is not free, return an answer, `status` at last
+local function take_role(status)
+  if call('RPOP', role.free) or over(role) then return end
+  if last ~= '1' then return {'wait'} end
+  return {status, name, call('GET', role.who) or ''}
+end
 
 local act = {}
 
@@ -66,18 +82,22 @@ function act.create()
   return {'ok'}
 end
 
+function act.look()
+  if not has(bound) then return {'missing'} end
+  local found = {'ok', tostring(call('LLEN', queue)), has(closed) and '1' or '0'}
+  local keys = {created, produced_messages, produced_bytes, consumed_messages, consumed_bytes}
+  for _, key in ipairs(keys) do found[#found + 1] = call('GET', key) or key ~= created and '0' or '' end
+  return found
+end
+
 function act.take()
   if not has(bound) then return {'missing'} end
   if body == 'open' and has(closed) then return {'closed'} end
-  if not call('RPOP', role.free) and not over(role) then return {'busy', call('GET', role.who) or ''} end
+  local answer = take_role('busy')
+  if answer then return answer end
   call('SET', role.who, identity)
   mark()
   return {'ok'}
-end
-
-local function held()
-  local till, by = holder(role)
-  return by == nonce
 end
 
 function act.give()
@@ -99,8 +119,7 @@ function act.put()
   -- Before anything else is changed: a Redis without memory refuses it
   mark()
   if not call('RPOP', not_full) then
-    if last == '1' then return fail('full') end
-    return {'wait'}
+    return last == '1' and fail('full') or {'wait'}
   end
   local stored = redis.pcall('LPUSH', queue, body)
   if type(stored) ~= 'number' then
@@ -118,12 +137,10 @@ function act.peek()
   if not held() then return {'lost'} end
   if not has(bound) then return fail('gone') end
   local found = call('LINDEX', queue, -1)
-  if not found then
-    if has(closed) then return fail('closed') end
-    if last == '1' then return fail('empty') end
-    found = false
-  end
-  -- Redis refuses a SET where its memory is full, but not behind another change: else a full queue could not be drained
+  if not found and has(closed) then return fail('closed') end
+  if not found and last == '1' then return fail('empty') end
+  -- Redis refuses a SET if its memory is full, but not behind another change: else a full queue
+  -- could not be drained
   call('DEL', role.lease)
   mark()
   return found and {'ok', found} or {'wait'}
@@ -160,63 +177,67 @@ function act.condemn()
 end
 
 function act.bury()
-  if has(bound) then return {'exists'} end
-  if not call('RPOP', role.free) and not over(role) then return {'busy', call('GET', role.who) or ''} end
+  if has(bound) then return {'anew'} end
+  local answer = take_role('stays')
+  if answer then return answer end
   call('DEL', role.free, role.who, role.lease)
   if name == 'consumer' then
-    call('DEL', not_full, closed, produced_messages, produced_bytes, consumed_messages, consumed_bytes, queue, created)
+    call('DEL', not_full, closed, produced_messages, produced_bytes, consumed_messages,
+      consumed_bytes, queue, created)
   end
   return {'ok'}
 end
 
 function act.doctor()
-  local found = {}
-  local function say(mended, text) found[#found + 1] = (mended and 1 or 0) .. text end
-  local idle = {}
+  local found, idle = {}, {}
+  local function say(state, text) found[#found + 1] = state .. text end
   for _, of in ipairs({'producer', 'consumer'}) do
     local it = roles[of]
     local tokens = call('LLEN', it.free)
     local till, by, who = holder(it)
     local known = call('GET', it.who) or 'nobody'
+    local mended
     if tokens > 1 then
       call('LTRIM', it.free, 0, 0)
-      say(true, 'the ' .. of .. "'s role was free " .. tokens .. ' times')
+      say(1, 'the ' .. of .. "'s role was free " .. tokens .. ' times')
     elseif tokens == 1 or not has(bound) and not has(it.who) then
       idle[of] = true
     elseif over(it) then
-      free(it)
-      idle[of] = true
-      say(true, of .. ' ' .. who .. ' has died: the role is free')
+      mended = ' has died: the role is free'
     elseif till and known == who then
-      found[#found + 1] = '2' .. of .. ' ' .. who .. ' has the role'
+      say(2, of .. ' ' .. who .. ' has the role')
     elseif body == 'force' then
+      mended = ' has lost the role'
+    else
+      say(0, of .. ' ' .. known .. ' has the role, without a lease')
+    end
+    if mended then
       free(it)
       idle[of] = true
-      say(true, of .. ' ' .. known .. ' has lost the role')
-    else
-      say(false, of .. ' ' .. known .. ' has the role, without a lease')
+      say(1, of .. ' ' .. known .. mended)
     end
   end
+  local unused = idle.producer and idle.consumer
   if not has(bound) then
     local some = false
     -- Another program that deletes the queue leaves `created`, which means nothing then
     for _, key in ipairs(KEYS) do some = some or key ~= created and has(key) end
-    if some and body == 'force' and idle.producer and idle.consumer then
+    if some and body == 'force' and unused then
       call('DEL', unpack(KEYS))
-      say(true, 'the rest of a queue that was deleted is gone')
+      say(1, 'the rest of a queue that was deleted is gone')
     elseif some then
-      say(false, 'is being deleted, or that was broken off')
+      say(0, 'is being deleted, or that was broken off')
     end
-  else
-    local space = call('LLEN', not_full)
-    local most = tonumber(call('GET', bound))
-    if space > 1 then
-      call('LTRIM', not_full, 0, 0)
-      say(true, 'had room ' .. space .. ' times')
-    elseif space == 0 and idle.producer and idle.consumer and (most == 0 or call('LLEN', queue) < most) then
-      room()
-      say(true, 'was taken for full')
-    end
+    return found
+  end
+  local space = call('LLEN', not_full)
+  local most = tonumber(call('GET', bound))
+  if space > 1 then
+    call('LTRIM', not_full, 0, 0)
+    say(1, 'had room ' .. space .. ' times')
+  elseif space == 0 and unused and (most == 0 or call('LLEN', queue) < most) then
+    room()
+    say(1, 'was taken for full')
   end
   return found
 end
