@@ -207,8 +207,9 @@ class Queue:
         if not slash or not db.isdigit():
             db, name = "", db + slash + name
         try:
-            port, base = parts.port, whole(db) if db else None
-            if scheme not in ("redis", "rediss") or not name or db and not -1 < (base or 0) < 2**31:
+            port, base = parts.port, whole(db)
+            known = not db or base is not None and base < 2**31
+            if scheme not in ("redis", "rediss") or not name or not known:
                 raise ValueError
         except ValueError:
             shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
