@@ -1,6 +1,6 @@
 # log.awk - print the events of the queues' logs in words, as log_read of log.sh says
 #
-# cd SPOOL && awk -v merged=MERGED -v last=COUNT -v since=SECONDS -f log.awk. Input: the `s` lines
+# cd SPOOL && awk -v last=COUNT -v since=SECONDS -f log.awk. Input: the `s` lines
 # of the last turn, `list`, what `ls` says of the logs, `whole`.
 
 # The local date, hours, minutes, seconds and zone
@@ -70,12 +70,9 @@ function event(line, queue,  part, words_of, i, time) {
   if (time + 0 < since) return
   line = date(time + 0) substr(part[1], 11) " " queue " " part[2] " " part[3] " " \
     words(part[2], part[4], part[5], part[6] + 0, part[7], time + 0)
-  if (merged) {
-    # The lines of one queue stay in their order
-    if (part[1] > at_last[queue] "") at_last[queue] = part[1] ""
-    line = at_last[queue] " " sprintf("%09d", ++count) " " line
-  }
-  print line
+  # The lines of one queue stay in their order
+  if (part[1] > at_last[queue] "") at_last[queue] = part[1] ""
+  printf "%s %09d %s\n", at_last[queue], ++count, line
 }
 # Read the log from byte `from` to byte `to`; return how far; -1: the file has another inode now
 function read(name, inode, from, to, queue,  command, line, next_line, bytes) {

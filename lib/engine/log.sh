@@ -96,26 +96,28 @@ log_add() {
 # log_show - print the events of the logs in log_listing, from where log_state says, in the order of
 # time; set log_state, and log_again if a log was renamed before it could be opened
 log_show() {
-  log_filter=cat log_again='' log_parts=events
   case $log_last in
-  '') ;;
+  '') log_filter=cat ;;
   # tail -n 0 reads nothing
   0) log_filter='sed d' ;;
   *) log_filter="tail -n $log_last" ;;
   esac
-  [ -n "$log_queue" ] || log_parts='events
-sorted
-cut'
-  # busybox's awk hides that it could not write: another program writes. Each part of the pipe says
-  # on 3 that it has finished (R6)
+  # Each part of the pipe says on 3 that it has finished (R6). busybox's awk hides that it could not
+  # write: another program writes
   {
-    log_state=$({ log_events | $log_filter >&4; } 3>&1)
+    log_state=$({
+      { log_read && printf 'read\n' >&3; } | { sort && printf 'sorted\n' >&3; } |
+        { cut -d ' ' -f 3- && printf 'cut\n' >&3; } | $log_filter >&4
+    } 3>&1)
   } 4>&1 || { why='the log could not be printed'; return 74; }
+  log_again=
   case "
 $log_state" in
-  *"
+  *'
 end
-$log_parts") ;;
+read
+sorted
+cut') ;;
   *) why='the log could not be read'; return 74 ;;
   esac
   case $log_state in
@@ -124,25 +126,15 @@ end'*) log_again=1 ;;
   esac
 }
 
-# log_events - print the events
-log_events() {
-  if [ -n "$log_queue" ]; then
-    log_read '' && printf 'events\n' >&3
-  else
-    { log_read 1 && printf 'events\n' >&3; } | { sort && printf 'sorted\n' >&3; } |
-      { cut -d ' ' -f 3- && printf 'cut\n' >&3; }
-  fi
-}
-
-# log_read MERGED - print the events; if MERGED, with two words in front that sort them. On 3, print
-# `s INODE NAME BYTES` for each log, read up to there, `again` as log_again, and `end`
+# log_read - print the events, with two words in front that sort them. On 3, print `s INODE NAME
+# BYTES` for each log, read up to there, `again` as log_again, and `end`
 log_read() {
   case $lib in
   /*) log_program=$lib/engine/log.awk ;;
   *) log_program=$PWD/$lib/engine/log.awk ;;
   esac
   printf '%s\n' "$log_state" list "$log_listing" whole | (cd "$FLATQ_DIR" && exec awk \
-    -v "merged=$1" -v "last=$log_last" -v "since=$log_since" -f "$log_program" 2>&3)
+    -v "last=$log_last" -v "since=$log_since" -f "$log_program" 2>&3)
 }
 
 # log_wait - wait for a second, and return 1; 0: standard output is a pipe that nobody reads, whose

@@ -91,11 +91,9 @@ do_reserve() {
   tally worker
   clock_read
   jobs_soon_due
-  reserve_prove=prove
-  [ -z "$soon_due" ] || [ "$now" \< "$soon_due" ] || reserve_prove=
-  tubes_take $reserve_prove
+  tubes_take
   reserve_code=$?
-  if [ "$reserve_code.$reserve_prove" = 66. ]; then
+  if [ $reserve_code -eq 66 ] && soon_is_due; then
     reserve_code=75
   elif [ $reserve_code -eq 66 ] && [ "$1" != 0 ] && [ -z "$take_stop" ]; then
     reserve_deadline=none
@@ -105,7 +103,7 @@ do_reserve() {
     need doors/beanstalk/wait
     tubes_wait "$reserve_deadline"
     reserve_code=$?
-    [ "$reserve_code$take_stop" != 66 ] || { tubes_take prove; reserve_code=$?; }
+    [ "$reserve_code$take_stop" != 66 ] || { tubes_take; reserve_code=$?; }
     tally waits=0
   fi
   case $reserve_code in

@@ -7,15 +7,10 @@
 
 need engine/slip engine/clock engine/take engine/settle engine/reclaim
 
-# tubes_take [prove] - hand out the first job of the watched tubes that are not paused; 66: none is
-# seen; with `prove`, it is proved that there is none (R1)
-# shellcheck disable=SC2086 # names without blanks
+# tubes_take - hand out the first job of the watched tubes that are not paused; 66: it is proved that
+# there is none (R1)
 tubes_take() {
-  # Without a process
-  if [ -z "${1:-}" ]; then
-    take_pick $watched || return
-    [ -n "$take_queue" ] || return 66
-  fi
+  # shellcheck disable=SC2086 # names without blanks
   take_message "$owner" '' $watched
   tubes_code=$?
   case $tubes_code in
@@ -54,7 +49,7 @@ tubes_nowhere() {
       # Without a lock, it is only being made
       there "$FLATQ_DIR/$tube_disk/lock"
       case $? in
-      0) tubes_take prove; return ;;
+      0) tubes_take; return ;;
       74) return 74 ;;
       esac
     fi
@@ -173,4 +168,9 @@ jobs_soon_due() {
   done
   [ -n "$stalk_beanstalkd" ] || soon_due=
   [ -z "$soon_due" ] || { clock_sub 1 "$soon_due"; soon_due=$earlier; }
+}
+
+# soon_is_due - return whether soon_due has come
+soon_is_due() {
+  [ -n "$soon_due" ] && ! [ "$now" \< "$soon_due" ]
 }

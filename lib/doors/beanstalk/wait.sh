@@ -28,11 +28,16 @@ tubes_enter() {
 
 # tubes_again - the TAKE of wait_until
 tubes_again() {
-  tubes_take
-  tubes_code=$?
-  [ $tubes_code -eq 66 ] || return $tubes_code
+  # A look without a process first
+  # shellcheck disable=SC2086 # names without blanks
+  take_pick $watched || return
+  if [ -n "$take_queue" ]; then
+    tubes_take
+    tubes_code=$?
+    [ $tubes_code -eq 66 ] || return $tubes_code
+  fi
   jobs_soon_due
-  [ -z "$soon_due" ] || [ "$now" \< "$soon_due" ] || return 75
+  ! soon_is_due || return 75
   return 66
 }
 
