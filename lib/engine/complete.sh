@@ -3,8 +3,7 @@
 
 need engine/queues engine/usage
 
-# complete_words WORD ... - print each word that the last WORD behind `flatq` can become, a tab, and
-# what it means
+# complete_words WORD ... - print what the last WORD can become, each with a tab and what it means
 complete_words() {
   complete_far='' complete_verb=help complete_before=
   while [ $# -gt 1 ]; do
@@ -29,8 +28,8 @@ complete_words() {
   complete_say help 'print the help of a verb'
 }
 
-# complete_header VERB - print the options in the header; set complete_takes to what the option
-# complete_before takes, and `title`
+# complete_header VERB - print its options; set `title`, and complete_takes to what complete_before
+# takes
 complete_header() {
   complete_takes=
   {
@@ -69,7 +68,6 @@ complete_after() {
   *) return 0 ;;
   esac
   case $complete_line:$title in
-  # Words of mqueue and pressure, or a state
   [a-z]*\|*)
     IFS=\|
     [ -n "$complete_before" ] ||

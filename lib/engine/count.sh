@@ -2,9 +2,9 @@
 
 need engine/proof
 
-# queue_count - set count_urgent (priorities below 1024), count_ready, count_delayed, count_reserved
-# and count_buried; count_total, without buried ones; and count_said to the first five and `end`.
-# 74: not all could be listed. A message that moves meanwhile is counted once
+# queue_count - set count_urgent (priorities below 1024), count_ready, count_delayed,
+# count_reserved, count_buried, count_said (these and `end`) and count_total (without buried ones);
+# 74: unknown. A message that moves meanwhile is counted once
 queue_count() {
   # shellcheck disable=SC2086 # places
   find_names $count_places \( ! -type d -o -path 'claimed/*/*' \) \
@@ -20,8 +20,7 @@ queue_count() {
 count_places='wal fold queue unfold head delayed out claimed buried done'
 
 # queues_count QUEUE ... - print `count DIRECTORY URGENT READY DELAYED RESERVED BURIED end` for each
-# of these that exists; 74: one cannot be counted. One find looks at many; if that fails, as it does
-# beside a drop, each is counted by itself
+# that exists; 74: unknown. One find looks at many; beside a drop, each is counted by itself
 queues_count() {
   while [ $# -gt 0 ]; do
     count_paths='' count_some=
@@ -47,8 +46,8 @@ queues_count() {
   done
 }
 
-# count_awk [many] - a filter from the names of each queue, `lock` being the last, to its numbers.
-# `many`: in front of each name stands ./DIRECTORY/
+# count_awk [many] - a filter from the paths of each queue, `lock` being the last, to its numbers;
+# `many`: from ./DIRECTORY/PATH
 count_awk() {
   exec awk -F / -v "many=${1:-}" '
     many { queue = "count " $2 " "; sub(/^\.\/[^\/]*\//, "") }

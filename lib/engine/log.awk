@@ -56,15 +56,10 @@ function words(verb, tries, size, waited, reason, time,  bulk, delay, cause) {
   return reason == "-" ? "try " tries : reason
 }
 # Print the line if it is an event
-function event(line, queue,  part, words_of, i, time) {
-  if (length(line) > 200 || split(line, part, " ") != 7) return
-  for (i = 1; i <= 7; i++) words_of = words_of part[i] " "
-  # Single blanks
-  if (words_of != line " ") return
-  if (part[1] !~ /^[0-9]+\.[0-9][0-9]$/ || length(part[1]) != 13 || part[2] !~ /^[a-z]+$/ ||
-    part[3] !~ /^([0-9]+|-)$/ || part[4] !~ /^[0-9]+$/ || part[5] !~ /^[0-9]+$/ ||
-    part[6] !~ /^-?[0-9]+$/ || part[7] !~ /^[0-9A-Za-z_-]+$/) return
-  # busybox reads a number with a zero in front as octal
+function event(line, queue,  part, time) {
+  if (length(line) > 200 || index(line, " ") != 14 || line !~ form) return
+  split(line, part, " ")
+  # busybox takes 08 for octal
   time = substr(part[1], 1, 10)
   sub(/^0+/, "", time)
   if (time + 0 < since) return
@@ -106,9 +101,9 @@ function take(name, inode, size,  queue, from, to) {
   if (to < 0) { again = 1; to = from; name = was[inode] }
   if (name != "") state = state "s " inode " " name " " sprintf("%.0f", to) "\n"
 }
-function place(name) { sub(/[^\/]*$/, "", name); return name }
 BEGIN {
   since += 0
+  form = "^[0-9]+\\.[0-9][0-9] [a-z]+ ([0-9]+|-) [0-9]+ [0-9]+ -?[0-9]+ [0-9A-Za-z_-]+$"
   why["asked"] = "on request"
   why["released"] = "given back at its last try"
   why["expired"] = "its lease ended"
@@ -125,14 +120,9 @@ $0 == "list" { list = 1; next }
 $0 == "whole" { whole = 1; next }
 !list && $1 == "s" { was[$2] = $3; at[$2] = $4 }
 !list || NF < 7 { next }
-# `log` is the newest of its queue, and is listed first
-held != "" && place($NF) != place(held) { take(held, held_inode, held_size); held = "" }
-$NF ~ /\/log$/ { held = $NF; held_inode = $1; held_size = $6 + 0; next }
 { take($NF, $1, $6 + 0) }
 END {
   if (failed || !whole) exit 1
-  if (held != "") take(held, held_inode, held_size)
-  if (failed) exit 1
   printf "%s%send\n", state, again ? "again\n" : "" | "cat 1>&2"
   close("cat 1>&2")
 }

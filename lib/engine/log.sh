@@ -22,8 +22,8 @@ log_allowed() {
   return 77
 }
 
-# log_turn - print the events since the last turn; of the first turn, only the last log_last (empty:
-# all) since log_since. 69: the queue was dropped
+# log_turn - print the events since the last turn; in the first, the last log_last since log_since,
+# where empty is all. 69: the queue was dropped
 log_turn() {
   # RACE: a log may be renamed, or a queue dropped, after it was listed
   for log_try in 1 2 3 4 5 6 7 8; do
@@ -51,7 +51,7 @@ log_list() {
   log_before=$log_paths
   # Arguments have a limit (R9)
   [ -z "$log_paths" ] ||
-    log_listing=$(cd "$FLATQ_DIR" && printf '%s\n' "$log_paths" | xargs ls -nid) || return 0
+    log_listing=$(cd "$FLATQ_DIR" && printf '%s\n' "$log_paths" | xargs ls -nidU) || return 0
   log_look || return
   [ "$log_paths" != "$log_before" ] || log_listed=1
 }
@@ -71,21 +71,22 @@ log_look() {
   log_add "$queue" "$q"
 }
 
-# log_add NAME PATH - add the logs of that queue to log_paths. A listing without `lock` has failed
+# log_add NAME PATH - add the logs of that queue to log_paths, the newest last. A listing without
+# `lock` has failed
 log_add() {
-  log_lock=
+  log_lock='' log_newest=
   for log_file in "$2"/l*; do
+    log_name=" ./${2##*/}/${log_file##*/}"
     case ${log_file##*/} in
-    lock) log_lock=1 ;;
-    log | log.[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9])
-      if [ ! -r "$log_file" ]; then
-        absent "$log_file" && continue
-        why="queue '$1': its log may not be read"
-        return 77
-      fi
-      log_paths="$log_paths ./${2##*/}/${log_file##*/}" ;;
+    lock) log_lock=1; continue ;;
+    log) log_newest=$log_name ;;
+    log.[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9])
+      log_paths=$log_paths$log_name ;;
+    *) continue ;;
     esac
+    [ -r "$log_file" ] || absent "$log_file" || { why="$log_file: not allowed"; return 77; }
   done
+  log_paths=$log_paths$log_newest
   [ -z "$log_lock" ] || return 0
   queue=$1 q=$2
   queue_there || return
@@ -93,11 +94,11 @@ log_add() {
   return 74
 }
 
-# log_show - print the events of the logs in log_listing, from where log_state says, in the order of
-# time; set log_state, and log_again if a log was renamed before it could be opened
+# log_show - print the events of the logs in log_listing, from where log_state says, by their times;
+# set log_state, and log_again if a log was renamed before it was opened
 log_show() {
   case $log_last in
-  '') log_filter=cat ;;
+  '') log_filter='cat' ;;
   # tail -n 0 reads nothing
   0) log_filter='sed d' ;;
   *) log_filter="tail -n $log_last" ;;

@@ -1,7 +1,6 @@
 # engine/table.sh - what list and stat print, as a table for eyes
 
-# table_print messages|queues|stat COMMAND ... - print COMMAND's lines as a table; or exit with its
-# code
+# table_print messages|queues|stat COMMAND ... - print COMMAND's lines as a table
 table_print() {
   table_form=$1
   shift

@@ -2,8 +2,7 @@
 
 need engine/slip engine/settle engine/proof engine/sync
 
-# push_not - the end of push_message without a slip of its own: return push_code, or set `id` to
-# push_dup
+# push_not - the end of push_message without a slip: return push_code, or set `id` to push_dup
 push_not() {
   push_abandon
   [ -n "$push_dup" ] || return "$push_code"
@@ -12,14 +11,13 @@ push_not() {
   sync_many "$q"
 }
 
-# push_abandon - remove what a push has written, if its slip cannot exist. CRASH: the first verb
-# after a boot removes it
+# push_abandon - remove what a push has written, as a boot does, if its slip cannot exist
 push_abandon() {
   [ -n "$push_made" ] ||
     rm -f ${push_begun:+"$q/body/$slip_id"} ${push_dot_file:+"$q/tmp/$push_dot_file"}
 }
 
-# push_slip_again - return 0 if it is worth to try once more to create the slip
+# push_slip_again - return 0 if the slip should be created again, once
 push_slip_again() {
   # RACE: a drop that tests whether the queue is empty has removed wal/ for now
   need engine/lock
@@ -40,8 +38,7 @@ push_unknown() {
   return 74
 }
 
-# push_withdraw - remove the slip; 1: it is proved that a consumer holds the message, or has settled
-# it; 74: it is there, or that is unknown
+# push_withdraw - remove the slip; 1: it is proved that a consumer has the message; 74: unknown
 push_withdraw() {
   rename_path "$push_place/$slip" "$q/done/$slip.0.000000000000"
   case $? in
@@ -58,8 +55,7 @@ push_withdraw() {
   esac
 }
 
-# push_withdraw_moved - push_withdraw for a slip that a fold, a kick or the end of its delay has
-# moved; 3: a consumer has it
+# push_withdraw_moved - push_withdraw for a slip that has moved; 3: a consumer has it
 push_withdraw_moved() {
   for withdraw_try in 1 2 3 4 5; do
     message_find "$slip_id" || { [ $? -ne 66 ] || return 3; return 74; }
@@ -88,8 +84,7 @@ push_undo() {
   return "$1"
 }
 
-# push_closed - withdraw a push if the queue was closed or dropped before its slip existed, unless
-# the message has been taken
+# push_closed - withdraw a push if the queue was closed or dropped before its slip existed
 push_closed() {
   # RACE: a pop may have said that the queue is closed and empty
   case $queue_files in
@@ -100,8 +95,7 @@ push_closed() {
     74) return 74 ;;
     esac ;;
   esac
-  # RACE: a drop that found the queue empty holds the lock until it has finished, or was killed.
-  # The dot at the end: we do not hold it
+  # RACE: a drop holds the lock until it has finished, or was killed; unless we hold it
   case $queue_files.$lock_held in
   *"$q/dropping "*.)
     need engine/lock
@@ -126,7 +120,7 @@ push_closed() {
   return $push_undo_code
 }
 
-# push_unsynced - withdraw a push whose sync has failed, unless the message has been taken
+# push_unsynced - withdraw a push whose sync has failed
 push_unsynced() {
   # RACE: a fold has moved the message into a flat file: sync the whole file system
   ! push_folded || ! sync_many "$q" || return 0

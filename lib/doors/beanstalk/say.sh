@@ -16,13 +16,10 @@ reply() {
 # reply_failed CODE - answer a command that has failed (64: malformed; 69: the tube was dropped)
 reply_failed() {
   case $1 in
-  64) reply BAD_FORMAT; return ;;
-  66 | 69) reply NOT_FOUND; return ;;
-  esac
-  stalk_log
-  case $1 in
-  65 | 7[45]) reply "$stalk_busy" ;;
-  *) reply INTERNAL_ERROR ;;
+  64) reply BAD_FORMAT ;;
+  66 | 69) reply NOT_FOUND ;;
+  65 | 7[45]) stalk_log; reply "$stalk_busy" ;;
+  *) stalk_log; reply INTERNAL_ERROR ;;
   esac
 }
 
@@ -47,8 +44,7 @@ DQo=
 END
     return 0
   fi
-  # RACE: a message that is only looked at, or whose lease is over, may be folded or deleted. If the
-  # slip is there once the body is open, that is whole
+  # RACE: it may be folded or deleted: but not if the slip is there once the body is open
   reply_slip=$q/out/$taken
   [ "$1" != FOUND ] || reply_slip=$slip_path
   if ! command exec 7<"$q/body/$slip_id" || [ ! -e "$reply_slip" ]; then

@@ -19,7 +19,7 @@ stalk_main() {
 
 # stalk_open WORD ... - open the connection and the spool, and set the traps for the end
 stalk_open() {
-  jobs=' ' used=default watched=' default ' line_ahead='' line_most=222 taken='' wait_fifo='' \
+  jobs='' used=default watched=' default ' line_ahead='' line_most=222 taken='' wait_fifo='' \
     tube_meant='' cr=$(printf '\r')
   door_open "$@"
   # A line of megabytes ends only its own connection

@@ -1,14 +1,13 @@
 # doors/beanstalk/tube.sh - take jobs from several queues at once, and know those that are held
 #
-#   watched   the names of the watched queues
-#   jobs      ID,QUEUE,NAME of each job that this connection holds, NAME being that in QUEUE/out/
-#
-# Each word of both lists has a blank on each side.
+#   watched   the names of the watched queues, with a blank on each side
+#   jobs      the ids of the jobs that this connection holds, or has held
+#   job_ID    QUEUE,NAME, if it holds the job; NAME is that in QUEUE/out/
 
 need engine/slip engine/clock engine/take engine/settle engine/reclaim
 
-# tubes_take - hand out the first job of the watched tubes that are not paused; 66: it is proved that
-# there is none (R1)
+# tubes_take - hand out the first job of the watched tubes that are not paused; 66: it is proved
+# that there is none
 tubes_take() {
   # shellcheck disable=SC2086 # names without blanks
   take_message "$owner" '' $watched
@@ -94,42 +93,21 @@ tube_paused() {
   return 1
 }
 
-# word_take LIST KEY - set `word` to the word that begins with KEY, and `words` to LIST without it.
-# One pattern for all would take the square of the length
-word_take() {
-  case $1 in
-  *" $2"*) ;;
-  *) return 1 ;;
-  esac
-  words=${1%%" $2"*} word_key=$2
-  # shellcheck disable=SC2086 # words
-  set -- $1
-  while :; do
-    case "$1 " in
-    "$word_key"*) break ;;
-    esac
-    shift
-  done
-  word=$1
-  shift
-  words="$words $*${1:+ }"
-}
-
-# jobs_add - enter the job that was just handed out in `jobs`, in place of an older entry
+# jobs_add - hold the job that was just handed out
 jobs_add() {
-  ! word_take "$jobs" "$id," || jobs=$words
-  jobs="$jobs$id,$queue,$taken "
+  eval "job_held=\${job_$id-none} job_$id=\$queue,\$taken"
+  [ "$job_held" != none ] || jobs="$jobs $id"
 }
 
-# job_take ID - take the job out of `jobs`, unless it is unknown whether we hold it; set slip_path,
-# `taken` and what slip_parse and queue_open set. 66: we do not
+# job_take ID - hold the job no longer, unless it is unknown whether we do; set slip_path, `taken`
+# and what slip_parse and queue_open set. 66: we do not hold it
 job_take() {
-  word_take "$jobs" "$1," || return 66
-  job_others=$words taken=${word#*,}
-  queue_open "${taken%%,*}" && job_look "${taken#*,}"
+  eval "job_held=\${job_$1:-}"
+  [ -n "$job_held" ] || return 66
+  queue_open "${job_held%%,*}" && job_look "${job_held#*,}"
   job_code=$?
   case $job_code in
-  0 | 66 | 69) jobs=$job_others ;;
+  0 | 66 | 69) eval "job_$1=" ;;
   esac
   return $job_code
 }
@@ -151,21 +129,25 @@ job_look() {
 jobs_back() {
   for job in $jobs; do
     clock_read
-    job_take "${job%%,*}" && message_release '' 0 uncounted
+    job_take "$job" && message_release '' 0 uncounted
   done
 }
 
-# jobs_soon_due - drop jobs whose lease is over; set soon_due to a second before the next one ends
+# jobs_soon_due - forget jobs that are not held, or no longer; set soon_due to a second before the
+# next lease ends
 jobs_soon_due() {
-  soon_due=
+  soon_due='' jobs_left=
   for job in $jobs; do
-    job_deadline=${job##*.}
-    if lease_over "$job_deadline"; then
-      job_take "${job%%,*}"
-    elif [ -z "$soon_due" ] || [ "$job_deadline" \< "$soon_due" ]; then
-      soon_due=$job_deadline
+    eval "job_held=\$job_$job"
+    [ -n "$job_held" ] || { unset "job_$job"; continue; }
+    jobs_left="$jobs_left $job"
+    if lease_over "${job_held##*.}"; then
+      job_take "$job"
+    elif [ -z "$soon_due" ] || [ "${job_held##*.}" \< "$soon_due" ]; then
+      soon_due=${job_held##*.}
     fi
   done
+  jobs=$jobs_left
   [ -n "$stalk_beanstalkd" ] || soon_due=
   [ -z "$soon_due" ] || { clock_sub 1 "$soon_due"; soon_due=$earlier; }
 }
