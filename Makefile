@@ -1,8 +1,9 @@
 # flatq. The lines with two # are what `make` alone prints.
 
 ## make run        serve the line door on 127.0.0.1:1234 (PORT=...), after installing what it needs
-## make test       ShellCheck and a part of the tests, in minutes (TESTS=..., some of them; SEED=..., other chances than the commit's), after installing what they need
-## make test-all   nearly every test; half an hour to an hour (TESTS=..., SEED=..., other chances than the usual ones)
+## make test       ShellCheck and the quick tests, in minutes, after installing what they need
+##                 (TESTS=..., some of them; SEED=..., other chances than the usual ones)
+## make test-all   all tests; half an hour (TESTS=..., SEED=...)
 ## make lint       ShellCheck alone
 ## make bench      measure, beside redis-cli, sqlite3, nq, dirq, beanstalkd and others (ROWS=..., some of it; PARENT=COMMIT, also flatq of that commit); .bench/ has JSON and plots
 ## make pipeline   a busy little spool, its tables and a report with plots, on Spark, after installing what that needs

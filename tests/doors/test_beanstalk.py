@@ -59,7 +59,6 @@ def test_as_debians_where_time_passes(shell, flatq, clock, stub, name):
     assert not differ, "\n".join(differ)
 
 
-@pytest.mark.full
 @pytest.mark.timed
 @pytest.mark.parametrize("name", LONG)
 def test_as_debians_by_the_real_clock(door, name):
@@ -226,7 +225,7 @@ def test_who_waits_sleeps_until_it_is_woken(shell, timeless):
     assert worker.reply() == b"RESERVED 1 1\r\nx\r\n"
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_waiting_costs_nothing(shell, timeless):
     """A waiting connection takes under 1% of a core: of the 40 seconds in 20 looks it works for
     less than 0.4."""
@@ -306,7 +305,6 @@ def test_every_job_wakes_a_waiter(shell, timeless):
             assert worker.reply().startswith(b"RESERVED ")
 
 
-@pytest.mark.full
 @pytest.mark.timed
 def test_waiting_ends_at_once(door, record_property):
     one = door()
@@ -330,7 +328,6 @@ def test_waiting_ends_at_once(door, record_property):
     assert statistics.quantiles(spans, n=4)[0] < 0.05 and statistics.median(spans) < 0.15
 
 
-@pytest.mark.full
 @pytest.mark.timed
 def test_time_outs_are_in_time(door):
     client, late = door().connect(), []
@@ -435,7 +432,6 @@ def test_the_log_names_the_tube_that_the_last_request_meant(flatq, tube, command
     assert re.search(r"^\S+ beanstalk (\S+) ok - \d+$", one.said(), re.M)[1] == tube
 
 
-@pytest.mark.full
 @pytest.mark.timed
 def test_ready_soon(door):
     spans = [door().ready for _ in range(5)]

@@ -1181,7 +1181,7 @@ def test_pages_in_chromium(flatq, door, browser):
         assert "broken" in browser.ask("document.body.innerText")
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_page_refreshes_itself(flatq, door, browser):
     door = door()
     browser.open(f"http://127.0.0.1:{door.port}/", script=False)

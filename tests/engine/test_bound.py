@@ -193,7 +193,6 @@ def test_push_waits_for_room(shell, flatq, spool, clock):
     assert "room" not in lies(spool, "q")
 
 
-@pytest.mark.full
 @pytest.mark.timed
 def test_how_soon_a_pop_wakes_a_push(flatq):
     flatq("create", "-b", "1", "q", check=0)

@@ -108,7 +108,7 @@ def in_order(ids):
 
 
 @deeply
-@pytest.mark.full
+@pytest.mark.slow
 def test_1500_through_flat_files_in_the_exact_order(filled_deep, deep, spool):
     filled_deep("wal", "deep", check=0)
     names = flats(spool, "deep")

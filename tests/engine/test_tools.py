@@ -353,7 +353,7 @@ def test_a_day(flatq, name, userland):
     a_day(flatq)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.shells
 def test_a_day_with_debians_newest_uutils(shell, flatq):
     """From uutils 0.12 on, flatq accepts them. Their `sync FILE` reports no error, so flatq calls
@@ -366,7 +366,7 @@ def test_a_day_with_debians_newest_uutils(shell, flatq):
     assert done.returncode == 74 and b"cannot sync" in done.stderr, done
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.new
 @pytest.mark.shells
 def test_debians_newest_busybox_is_refused(shell, flatq):
@@ -436,7 +436,7 @@ def uutils(flatq):
 REFUSED = {"busybox": busybox, "toybox": toybox, "uutils": uutils}
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.new
 def test_a_shell_of_its_own_programs_is_refused(flatq):
     """busybox-static's. It cannot be installed beside the busybox that `make test` needs, so it is

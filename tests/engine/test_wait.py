@@ -73,7 +73,6 @@ def test_a_waiter_that_leaves_while_it_is_woken(flatq, spool, clock, calls, when
     empty(flatq)
 
 
-@pytest.mark.full
 @pytest.mark.timed
 def test_how_soon(shell, flatq):
     """A pop ends within 50 ms of the push. The time counts from the push's end to the pop's end, so
@@ -106,7 +105,7 @@ def test_two_seconds_at_a_time(shell, flatq, clock, seconds, queue):
         assert clock.asleep(process) == 2
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_at_what_price(shell, flatq, clock):
     """A waiting pop takes under 1% of a core: of the 40 seconds in 20 looks it works for less than
     0.4."""
@@ -128,7 +127,6 @@ def test_time_out(shell, flatq, spool, clock):
     nothing_left(spool)
 
 
-@pytest.mark.full
 @pytest.mark.timed
 def test_time_out_by_the_real_clock(shell, flatq):
     """The wait ends within 0.3 s of the time it was asked for."""

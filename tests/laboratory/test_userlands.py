@@ -21,7 +21,7 @@ def uutils(place):
     return newest.applets("rust-coreutils", place)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("faults", [["kill"], ["EIO", "output EPIPE"]], ids=", ".join)
 @pytest.mark.parametrize("userland", [userlands.alpine, uutils])

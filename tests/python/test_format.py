@@ -402,7 +402,7 @@ def test_a_million(flatq):
     assert end == 1_000_000
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_file(tmp_path):
     """A flat file of large messages has 400 MB, and the process may have half of that in memory."""
     path = tmp_path / f"0000065536.{1000:012d}.{1399:012d}.400.0.abc"

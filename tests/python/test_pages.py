@@ -124,7 +124,7 @@ def test_report_in_chromium(browser, tmp_path):
     assert "Nothing yet" in text and "flatq push jobs" in text and "NaN" not in text
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_every_span_in_chromium(browser, tmp_path):
     """From one event to ten years, and latencies from 10 ms to months. No tick's text touches
     another."""

@@ -304,7 +304,7 @@ def test_a_table_elsewhere_without_its_checkpoint(tmp_path, monkeypatch):
     assert os.listdir(tmp_path / "new") == ["_flatq"]
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_table_elsewhere(job, flatq, tmp_path, spark):
     """On a file system that only Hadoop knows, as hdfs:// is: drained exactly once, settled, and
     loaded by a name."""
@@ -725,7 +725,7 @@ def test_report(job, flatq, tmp_path, spark):
         tmp_path / "report/campaign.png").exists()
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_campaign(job, tmp_path, spark):
     """The job finds as many outcomes of one scenario as the laboratory does by itself."""
     from flatq.crashlab.gate import gate
@@ -766,7 +766,7 @@ KILLED = {"drain": ("offsets", "data", "metadata", "commits"), "load": ("stage",
     "copy": ("offsets", "stage", "plan", "entered", "done", "commits")}
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.timeout(4 * kills.PATIENCE)
 @pytest.mark.parametrize("job", KILLED)
 def test_killed_drivers(java, tmp_path, job):
@@ -778,7 +778,7 @@ def test_killed_drivers(java, tmp_path, job):
     kills.run(job, [point], seed, tmp_path)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_continuous(java, flatq, tmp_path):
     """A drain is killed in the middle, started again, and told to stop. No message is lost or there
     twice, and all that is written is settled."""
@@ -822,7 +822,7 @@ def test_told_before_it_has_begun(java, flatq, tmp_path):
     assert flatq("drain", check=0).out.split() == numbers(100)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_stats_at_a_terminal(job, flatq):
     """With both streams on a terminal, the command prints what it prints to a pipe, and nothing
     else."""
@@ -836,7 +836,7 @@ def test_stats_at_a_terminal(job, flatq):
     assert said.decode().replace("\r\n", "\n") == job("stats").out
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_no_space(job, flatq, tmp_path, spark):
     """The table's disk is full, which one line says. With room the drain goes on, and each message
     is there once."""
@@ -887,7 +887,7 @@ def executor_of(work):
             continue
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.timeout(1500)
 def test_cluster(spark, flatq, tmp_path, free_port):
     """A real cluster of a master and two workers. An executor is killed in the middle of a task

@@ -975,7 +975,7 @@ def tree():
     shutil.rmtree(top)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_wheel(tree):
     # modes do not bind root, but a read-only file system does
     locked = ["unshare", "-m", "sh", "-c",
@@ -1053,7 +1053,7 @@ def test_wheel(tree):
         capture_output=True).stdout.startswith(b"launch ")
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_sdist_builds_the_same(tree):
     """The sdist gives the same wheel as the tree."""
     out = tree / "out"

@@ -181,7 +181,7 @@ COPIES = {"stalk", "tube", "redis", "sqs", "amqp", "quorum"}
 
 def ends(*without):
     return pytest.mark.parametrize("kind", [
-        pytest.param(name, marks=pytest.mark.full) if name in FULL else name
+        pytest.param(name, marks=pytest.mark.slow) if name in FULL else name
         for name in ENDS if name not in without])
 
 
@@ -518,7 +518,7 @@ def test_a_pressure_queue_that_was_made_anew(flatq, tmp_path, request):
     assert drained("back") == [b"tick"] * 2
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_amqp_says_no(flatq, tmp_path, request):
     """A wrong password, another vhost, a full queue, no room for a while."""
     far = Amqp(flatq, tmp_path / "far", request)
@@ -581,7 +581,7 @@ SAID = {
 }
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_what_sqs_says():
     """The errors of Amazon's, of which moto has few; and an answer that was cut off."""
     module("boto3")

@@ -232,7 +232,7 @@ def test_beside_shell_consumers(spark, flatq, tmp_path):
         key=int) == numbers(2000) and len(popped) > 1
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_lost_and_damaged(spark, flatq, tmp_path):
     """A segment that was deleted by hand, a damaged line, a missing last segment: a clear error, or
     the rest is read, as the option says."""
@@ -293,7 +293,7 @@ def test_lost_and_damaged(spark, flatq, tmp_path):
     fails(lambda: drain(spark, flatq, tmp_path), "this is another spool")
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.new
 def test_no_message_and_no_queue(spark, flatq, tmp_path):
     fails(lambda: batch(spark, flatq).count(), "no spool at")
@@ -314,7 +314,7 @@ def test_no_message_and_no_queue(spark, flatq, tmp_path):
         "option consumer is missing")
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_one_query_a_consumer(spark, flatq, tmp_path):
     """A second query says that the consumer is in use, and neither reads what the other has. A
     query with another one's checkpoint says so, too."""

@@ -69,7 +69,7 @@ def test_it_measures_and_writes(tmp_path, part):
     assert [name for name in os.listdir(tmp_path) if name.startswith("work.")] == []
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_rivals_of_pypi(tmp_path):
     for name in ("dirq", "litequeue", "persistqueue"):
         module(name)

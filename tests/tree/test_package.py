@@ -273,7 +273,7 @@ def test_the_package_is_the_same_elsewhere(package, tmp_path):
     assert (tmp_path / "another place" / package.name).read_bytes() == package.read_bytes()
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_lintian_finds_nothing(package, tmp_path):
     """Neither an error (E) nor a warning (W)."""
     env = {**os.environ, "TMPDIR": str(tmp_path)}

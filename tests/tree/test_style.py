@@ -169,7 +169,7 @@ def test_ruff():
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_types(tmp_path):
     """The package's types, as strict as mypy can be."""
     module("mypy")
