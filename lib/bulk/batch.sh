@@ -3,7 +3,7 @@
 need engine/slip engine/lock engine/sync engine/settle engine/key
 
 # batch_putback DIRECTORY [WHY] - put slips back to wal/ and flat files to their place, with one
-# more try, unless the batch is settled. Return 0 only if nothing is left to put back
+# more try, unless the batch is settled; return 0 only if nothing is left to put back
 batch_putback() {
   batch_why=${2:-dead}
   under_lock batch_putback_locked "$1"
@@ -15,7 +15,7 @@ batch_putback() {
 # batch_putback_locked DIRECTORY - batch_putback under the lock
 batch_putback_locked() {
   need engine/flat engine/proof
-  # After a boot, a damaged conf does not keep messages from coming back (queue_after_boot)
+  # After a boot, messages come back although conf may be damaged (queue_after_boot)
   [ "$batch_why" = boot ] || queue_conf || return
   # A marker is created under the lock, so it does not come meanwhile
   there "$q/done/${1##*/}"
@@ -31,9 +31,7 @@ batch_putback_locked() {
       message_putback "$batch_why" || return
     elif flat_parse "$batch_name"; then
       batch_to=$flat_priority.$flat_first.$flat_last.$flat_count.$((flat_tries + 1)).$flat_nonce
-      { [ -d "$q/queue/$flat_block" ] || mkdir -p "$q/queue/$flat_block"; } &&
-        rename_path "$batch_path" "$q/queue/$flat_block/$batch_to" ||
-        { disk_failed "$q/queue"; return; }
+      flat_enter "$batch_path" "$batch_to" || { disk_failed "$q/queue"; return; }
     else
       set_aside "out/${1##*/}/$batch_name" || return
     fi
@@ -59,7 +57,7 @@ message_held() {
   return 66
 }
 
-# batch_read DIRECTORY - for a settled batch or segment, set batch_bodies to the ids of its slips,
+# batch_read DIRECTORY - of a settled batch or segment, set batch_bodies to the ids of its slips,
 # and batch_keys to `KEY ID` of each key
 batch_read() {
   need engine/flat engine/proof
@@ -81,9 +79,10 @@ batch_read() {
     [ -n "$names" ] || return 0
   fi
   # shellcheck disable=SC2086 # names without blanks
-  batch_keys="$batch_keys $(cd "$1" && exec awk -F . -v "count=$batch_lines" '
-    NF == 10 && $9 != "-" { sub(/^0+/, "", $2); print $9, $2 }
-    END { if (NR != count) exit 1 }' $batch_flats 9>&-)" ||
+  batch_keys="$batch_keys $(cd "$1" && cut -f 1 $batch_flats 9>&- |
+    awk -F . -v "count=$batch_lines" '
+      NF == 10 && $9 != "-" { sub(/^0+/, "", $2); print $9, $2 }
+      END { if (NR != count) exit 1 }' 9>&-)" ||
     { why="queue '$queue': keys cannot be read"; return 74; }
 }
 
@@ -93,8 +92,7 @@ batch_remove() {
   batch_path=$1
   shift
   # shellcheck disable=SC2086 # names without blanks
-  { [ -z "$batch_bodies" ] || (cd "$q/body" && exec rm -f $batch_bodies); } &&
-    (cd "${batch_path%/*}" && exec rm -rf "${batch_path##*/}" "$@") ||
+  bodies_remove $batch_bodies && (cd "${batch_path%/*}" && exec rm -rf "${batch_path##*/}" "$@") ||
     disk_failed "${batch_path%/*}"
 }
 

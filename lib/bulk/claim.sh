@@ -1,11 +1,10 @@
 # bulk/claim.sh - take many messages under a name, and hold them across crashes until they are
-# settled or given back
+# settled or given back; all under the queue's lock
 #
 # A segment is claimed/NAME/OFFSET.COUNT/: messages as they were taken, slips or up to 200 flat
-# files. Once OFFSET.COUNT.flat/ exists, with the flat files made of its slips, that is the segment
-# (lib/README.md, "Places", has the other names). OFFSET, 12 digits, is the number of messages that
-# NAME has claimed before: it grows, and is never given twice. The idea of offsets that a consumer
-# commits is Kafka's. All of it happens under the queue's lock.
+# files; or OFFSET.COUNT.flat/, with the flat files made of its slips (lib/README.md, "Places", has
+# the marks beside it). OFFSET, 12 digits, is the number of messages that NAME has claimed before,
+# and is never given twice, as in Kafka.
 
 need engine/slip engine/sync engine/proof engine/flat engine/reclaim bulk/batch bulk/take
 
@@ -43,9 +42,9 @@ claim_make() {
   sync_paths "$claim" "$q/claimed" "$q"
 }
 
-# claim_recover - finish what a killed process has begun: remove segments that are settled or have
-# become flat files. Set `segments` to those that are held, claim_held to the number of their
-# messages, and claim_next to the next offset. `synced`: settled.OFFSET is synced already
+# claim_recover [synced] - remove segments that are settled or have become flat files. Set
+# `segments` to those that are held, claim_held to the number of their messages, and claim_next to
+# the next offset. `synced`: settled.OFFSET is synced already
 claim_recover() {
   claim_next=$claim_settled claim_held=0 claim_over='' claim_marks='' segments=
   for segment in $claim_names; do
@@ -69,8 +68,7 @@ claim_recover() {
     claim_held=$((claim_held + segment_count))
     [ "$segment_count" = 0 ] || segments="$segments $segment"
   done
-  # CRASH: the same here: a power cut could undo the rename of settled.OFFSET, but not the removal
-  # of some messages
+  # CRASH: the same: a power cut could undo the rename of settled.OFFSET, but not the removal
   [ $# -eq 1 ] || [ -z "$claim_over$claim_marks" ] || sync_paths "$claim" || return
   for segment in $claim_over; do
     batch_read "$claim/$segment" && keys_remove "$batch_keys" || return
@@ -95,17 +93,18 @@ segment_parse() {
 }
 
 # claim_more COUNT - claim until COUNT messages are held, or nothing is ready; durable when it
-# returns.
-# CRASH: until one rename makes it a segment, it is a batch, which is put back once its owner is
-# dead. The batch is synced before that rename, so after a power cut too a segment has all its
-# messages
+# returns. 66, 69: nothing is held.
+# CRASH: until it is renamed, a segment is a batch, which comes back once its owner is dead. The
+# batch is synced before, so after a power cut too a segment has all its messages
 claim_more() {
-  claim_new=0
-  [ "$claim_held" -ge "$1" ] || { queue_promote && queue_reclaim; } || return
+  claim_new=0 claim_code=66 why="nothing is claimed as '${claim##*/}'"
   # Take as many as lie in one place: a segment costs three processes and two syncs
   while [ "$claim_held" -lt "$1" ]; do
-    bulk_choose $(($1 - claim_held)) ||
-      { claim_code=$?; [ $claim_code -ne 66 ] || break; return $claim_code; }
+    bulk_choose $(($1 - claim_held)) "$queue" || {
+      claim_code=$?
+      [ $claim_code -eq 66 ] || [ $claim_code -eq 69 ] || return $claim_code
+      break
+    }
     segment=$claim_next.$bulk_got
     sync_paths "$q/out/$batch" && rename_path "$q/out/$batch" "$claim/$segment" || {
       disk_failed "$claim"
@@ -118,18 +117,17 @@ claim_more() {
     segment_parse "$segment"
     claim_next=$segment_end
   done
+  [ "$claim_held" -ne 0 ] || return $claim_code
   [ $claim_new -eq 0 ] || { claim_mark && bulk_log claim "$claim_new"; }
 }
 
-# claim_mark - mark all offsets before claim_next as used. No offset beyond the last mark was
-# printed
+# claim_mark - mark all offsets before claim_next as used; none beyond the last mark was printed
 claim_mark() {
   file_mark "$claim/$claim_next.0" || disk_failed "$claim"
 }
 
 # claim_flatten - make flat files of segments that are slips, and set `segments` anew.
-# CRASH: until the rename to SEGMENT.flat, the slips are the segment; after it, they only have to be
-# removed
+# CRASH: until the rename to SEGMENT.flat the slips are the segment; after it, they are only removed
 claim_flatten() {
   claim_flat=
   for segment in $segments; do
@@ -182,8 +180,7 @@ claim_list() {
   done
 }
 
-# claim_settle OFFSET - settle all before OFFSET. Return 65 if OFFSET is not the end of a segment,
-# present or former
+# claim_settle OFFSET - settle all before OFFSET; 65: no segment, present or former, ends there
 claim_settle() {
   pad "$1" 000000000000
   # Settling again what is settled is not an error
@@ -199,8 +196,7 @@ claim_settle() {
   wake "$q/room" $((claim_new - claim_held))
 }
 
-# claim_ends OFFSET - rename settled.OFFSET to say that all before OFFSET is settled, and remove
-# that
+# claim_ends OFFSET - rename settled.OFFSET: all before OFFSET is settled; and remove that
 claim_ends() {
   rename_path "$claim/settled.$claim_settled" "$claim/settled.$1" ||
     { disk_failed "$claim"; return; }
@@ -208,10 +204,9 @@ claim_ends() {
   sync_paths "$claim" && claim_open "${claim##*/}" && claim_recover synced
 }
 
-# claim_back - give back all that is held, to its old place in the order. Its offsets stay used.
-# CRASH: one rename makes a segment a batch, which is put back once its owner is dead; so a segment
-# is whole or does not exist. The rename is synced before a message leaves the batch, so this holds
-# after a power cut too
+# claim_back - give back all that is held, to its old place in the order; its offsets stay used.
+# CRASH: a segment becomes a batch by one rename, synced before a message leaves it, and a batch
+# comes back once its owner is dead: so a segment is whole or does not exist, after a power cut too
 claim_back() {
   [ "$claim_settled" != "$claim_next" ] || return 0
   claim_mark || return

@@ -7,14 +7,14 @@
 
 use strict;
 eval { require MIME::Base64 } or exit 3;
-my ($priority, $rest, $nonce, $most, $most_lines, $most_bytes) =
-  map { $ENV{"FLATQ_$_"} } qw(PRIORITY REST NONCE MOST LINES BYTES);
+my ($priority, $rest, $nonce, $most, $most_lines, $most_bytes, $large) =
+  map { $ENV{"FLATQ_$_"} } qw(PRIORITY REST NONCE MOST LINES BYTES LARGE);
 my $end = $ENV{FLATQ_END} eq 'l' ? "\n" : "\0";
-# The flat file that is being made: its lines, their number, and the first id
-my ($lines, $n, $first) = ('', 0);
+# The flat file that is being made: its lines, their number, the first and the last id
+my ($lines, $n, $first, $last) = ('', 0);
 # The next id, and the bytes of all messages and of all flat files
 my ($id, $total, $written) = ($ENV{FLATQ_FIRST}, 0, 0);
-my ($left, $got, $block, $number) = ('');
+my ($left, $got, $block) = ('');
 
 binmode STDIN;
 while ($got = read STDIN, $block, 65536) {
@@ -33,21 +33,20 @@ close STDOUT or exit 74;
 sub put {
   my $size = length $_[0];
   exit 65 if $most ne '' and $size > $most;
-  my $earlier = $number;
-  $number = sprintf '%012.0f', $id++;
-  flush($earlier) if $n == $most_lines or length $lines > $most_bytes or
+  my $number = sprintf '%012.0f', $id++;
+  flush() if $size >= $large or $n == $most_lines or length $lines > $most_bytes or
     $n && substr($number, 0, 7) ne substr $first, 0, 7;
-  $first = $number if !$n;
+  $first = $number if !$n++;
+  $last = $number;
   $lines .= "$priority.$number$rest$size.-.0-0-0-0\t";
   $lines .= MIME::Base64::encode_base64($_[0], '') . "\n";
-  $n++;
   $total += $size;
+  flush() if $size >= $large;
 }
 
-# flush [LAST] - write the flat file, whose last id is LAST
+# flush - write the flat file
 sub flush {
   return if !$n;
-  my $last = shift // $number;
   my $name = "$priority.$first.$last.$n.0.$nonce";
   open my $file, '>', "$ENV{FLATQ_STAGE}/$priority." . substr($first, 0, 7) . "/$name" or exit 74;
   binmode $file;

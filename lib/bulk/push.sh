@@ -3,11 +3,10 @@
 
 need engine/lock engine/sync engine/boot engine/proof engine/flat engine/bound bulk/batch
 
-# bulk_push l|0|import QUEUE - store each line of standard input, or each piece that ends with a
-# NUL, or what lib/import reads, as a message. Reads push_priority push_lease push_wait push_length.
-# Sets bulk_count, bulk_first, bulk_last. The messages enter the queue in order, before the answer;
-# a crash in between leaves the first ones. Returns 65, and stores nothing, if one is larger than
-# FLATQ_MOST_BYTES
+# bulk_push l|0|import QUEUE - store each line of standard input (0: each piece that ends with a
+# NUL; import: what lib/import reads). Reads push_priority push_lease push_wait push_length; sets
+# bulk_count, bulk_first, bulk_last. All enter in order, before the answer; a crash in between
+# leaves the first ones. 65: one is larger than FLATQ_MOST_BYTES; nothing is stored
 bulk_push() {
   queue_open "$2" make || return
   clock_read
@@ -32,8 +31,7 @@ bulk_stopped() {
   end_by "$1"
 }
 
-# bulk_write - write standard input to flat files in the stage. import has counted its messages
-# before
+# bulk_write - write the messages to flat files in the stage; import has counted them before
 bulk_write() {
   [ "$bulk_mode" = import ] || { bulk_receive && bulk_count_messages; } || return
   [ "$bulk_count" != 0 ] || return 0
@@ -45,8 +43,7 @@ bulk_write() {
   sync_many "$bulk_stage"
 }
 
-# bulk_receive - copy standard input to the stage; return 65 if fewer bytes come than were
-# announced. Sets bulk_size
+# bulk_receive - copy standard input to the stage; set bulk_size. 65: fewer bytes than announced
 bulk_receive() {
   if [ -n "${push_length:-}" ]; then
     head -c "$push_length"
@@ -64,7 +61,7 @@ bulk_receive() {
 }
 
 # bulk_count_messages - set bulk_count, and bulk_bytes to the size of all messages together. If a
-# count was cut short, the flat files have another sum (bulk_flats_make)
+# count is cut short, bulk_flats_make finds another sum
 bulk_count_messages() {
   bulk_uncounted="queue '$queue': messages cannot be counted"
   bulk_count=$(bulk_ends <"$bulk_raw") && bulk_last=$(tail -c 1 "$bulk_raw" | bulk_ends) &&
@@ -82,8 +79,7 @@ bulk_ends() {
   if [ "$bulk_mode" = l ]; then wc -l; else tr -dc '\000' | wc -c; fi
 }
 
-# bulk_flats_make - write the flat files; set bulk_first, bulk_last, and bulk_size to what all flat
-# files together have
+# bulk_flats_make - write the flat files; set bulk_first, bulk_last, and bulk_size to their bytes
 bulk_flats_make() {
   clock_epoch "$now"
   pad "$push_priority" 0000000000
@@ -92,9 +88,9 @@ bulk_flats_make() {
   bulk_said=$(
     FLATQ_STAGE=$bulk_stage FLATQ_FIRST=$bulk_first FLATQ_PRIORITY=$bulk_priority FLATQ_NONCE=$nonce
     FLATQ_REST=.0.0.$push_lease.0.$epoch_time. FLATQ_LINES=$flat_lines FLATQ_BYTES=$flat_bytes
-    FLATQ_MOST=${FLATQ_MOST_BYTES:-} FLATQ_END=$bulk_mode
+    FLATQ_LARGE=$large_body FLATQ_MOST=${FLATQ_MOST_BYTES:-} FLATQ_END=$bulk_mode
     export FLATQ_STAGE FLATQ_FIRST FLATQ_PRIORITY FLATQ_NONCE FLATQ_REST FLATQ_LINES FLATQ_BYTES \
-      FLATQ_MOST FLATQ_END
+      FLATQ_LARGE FLATQ_MOST FLATQ_END
     bulk_flats
   )
   bulk_code=$?
@@ -109,8 +105,7 @@ bulk_flats_make() {
   return 74
 }
 
-# bulk_flats - run the program that writes the flat files, and prints the last id, the bytes of all
-# messages and those of all flat files
+# bulk_flats - run the program that writes the flat files; it prints what push.awk does
 bulk_flats() {
   if [ "$bulk_mode" != import ] && command -v perl >/dev/null; then
     perl "$lib/bulk/push.pl" <"$bulk_raw"
@@ -136,34 +131,33 @@ bulk_blocks() {
   mkdir "$@" || disk_failed "$bulk_stage"
 }
 
-# bulk_whole - check that the stage holds as many bytes as were written: some awks do not notice a
-# full disk
+# bulk_whole - whether the stage has bulk_size bytes: some awks do not notice a full disk
 bulk_whole() {
   # shellcheck disable=SC2012 # the names are ours
   bulk_found=$(ls -lnR "$bulk_stage" | awk '/^-/ { sum += $5 } END { printf "%.0f", sum }') &&
     [ "$bulk_found" = "$bulk_size" ]
 }
 
-# bulk_lines - a filter that prints one line of base64 for each message. A message that is too large
-# is cut a little over FLATQ_MOST_BYTES: push.awk refuses it, and it must not fill the memory. Some
-# awks drop a NUL, so od passes the bytes as numbers
+# bulk_lines - a filter that prints each message as push.awk reads it. A message that is too large
+# is cut a little over FLATQ_MOST_BYTES, so that it does not fill the memory. Some awks drop a NUL,
+# so od passes the bytes as numbers
 bulk_lines() {
   od -An -v -tu1 | bulk_awk '
     function flush() {
       if (have == 1) put(substr(quad(bits * 65536), 1, 2) "==")
       if (have == 2) put(substr(quad(bits * 256), 1, 3) "=")
-      print out
+      if (out != "") print out
+      print ""
       out = ""
       bits = have = open = long = 0
     }
     function quad(bits) { return letters[int(bits / 4096)] letters[bits % 4096] }
-    # Add four characters, unless the message is too large. Print piece by piece: some awks copy all
-    # of `out` for each addition
+    # Add four characters, unless the message is too large
     function put(text) {
       if (most != "" && long > most) return
       out = out text
       long += 4
-      if (length(out) > 2000) { printf "%s", out; out = "" }
+      if (length(out) > 2000) { print out; out = "" }
     }
     BEGIN {
       abc = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
@@ -185,7 +179,7 @@ bulk_lines() {
 }
 
 # bulk_enter - move the flat files of bulk_path, a block of the stage, into the block bulk_block of
-# queue/. No mv renames anything to `/.` if that directory is not there
+# queue/; mv renames nothing to `/.` if that is not there
 bulk_enter() {
   mkdir -p "$bulk_block" || return
   set --
@@ -198,8 +192,8 @@ bulk_enter() {
   rmdir "$bulk_path"
 }
 
-# bulk_torn CODE - called when a rename or a sync has failed with CODE: return CODE, and say so if a
-# part of the messages may have entered the queue
+# bulk_torn CODE - a rename or a sync has failed with CODE: return CODE, and say so if a part of the
+# messages may have entered the queue
 bulk_torn() {
   set -- "$1" "$bulk_stage"/*/*
   if [ ! -e "$2" ] || [ $# -le "$bulk_flat_count" ]; then

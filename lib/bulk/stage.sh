@@ -1,11 +1,10 @@
 # bulk/stage.sh - take in flat files that another program has written beside a queue, such as the
 # sink of flatq.spark, which sources it in a shell whose $0 is `push`
 #
-# Order: 1 `ids` reserves ids, and the program uses only these; 2 it writes the stage and syncs it;
-#        3 `room`; 4 it notes that it is going to enter the stage, and syncs the note; 5 `enter`
-#        renames flat file after flat file, as push -l does at its end.
-# Crash: before 5, no verb sees the stage. After it has begun, each flat file is still there or in
-#        the queue: `enter` again does the rest.
+# Order: 1 `ids` reserves ids; 2 the program writes a stage with these, and syncs it; 3 `room`; 4 it
+#        notes that it is going to enter the stage, and syncs the note; 5 `enter` renames flat file
+#        after flat file, as push -l does at its end.
+# Crash: before 5, no verb sees the stage. After it has begun, `enter` again does the rest.
 
 need engine/lock engine/boot engine/bound bulk/push
 
@@ -33,8 +32,7 @@ stage_room() {
   queue_open "$1" || return 0
   [ ! -e "$q/closed" ] || { why="queue '$queue' is closed"; return 69; }
   queue_conf || return
-  [ "$queue_bound" != 0 ] || return 0
-  [ "$2" -le "$queue_bound" ] || { why="queue '$queue' has a bound below $2 messages"; return 75; }
+  bound_allows "$2" || return
   queue_room "$2"
   stage_code=$?
   [ $stage_code -ne 66 ] || { why="queue '$queue' is full"; return 75; }

@@ -7,15 +7,14 @@ need engine/slip engine/proof engine/piped
 # damaged or not there, 74 if it cannot be read, 75 if only a program has failed
 body_look() {
   there "$q/body/$slip_id" || return
-  # shellcheck disable=SC2017 # whole threes
-  body_letters=$(((slip_size + 2) / 3 * 4))
-  measure -c "$q/body/$slip_id" && { [ "$measured" = $((body_letters + 1)) ] || return 1; } &&
+  letters_of "$slip_size"
+  measure -c "$q/body/$slip_id" && { [ "$measured" = $((letters + 1)) ] || return 1; } &&
     body_count=$(piped 'wc -c' body_text) || {
     why="queue '$queue': cannot read body/$slip_id"
     ! cat "$q/body/$slip_id" >/dev/null 9>&- || return 75
     return 74
   }
-  [ "${body_count##* }" = $body_letters ]
+  [ "${body_count##* }" = "$letters" ]
 }
 
 # body_text - print the letters of base64 in the body, in linear time

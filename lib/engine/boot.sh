@@ -274,7 +274,7 @@ boot_quiet() {
   # shellcheck disable=SC2086,SC2012 # names without blanks
   boot_busy=$(cd "$FLATQ_DIR" && { find $boot_roots -name body -prune -print -o -print &&
     printf 'end\n' && ls -ln .try $boot_bodies && printf 'end\n'; } 9>&- |
-    awk -v "places= $queue_places wal " '
+    awk -v "places= $queue_places wal " "$letters_awk"'
       $0 == "end" { ends++; next }
       !ends {
         n = split($0, part, "/"); queue = part[2]; place = part[3]; name = part[n]
@@ -305,8 +305,7 @@ boot_quiet() {
         if (ends != 2) exit
         for (file in size) if (!(file in bytes)) { split(file, part, "/"); busy[part[2]] }
         for (file in bytes) {
-          if (file in size && size[file] < 65536 &&
-              bytes[file] == int((size[file] + 2) / 3) * 4 + 1) {
+          if (file in size && size[file] < 65536 && bytes[file] == letters(size[file]) + 1) {
             line = "?"
             getline line <file
             close(file)

@@ -3,8 +3,8 @@
 need engine/lock engine/count engine/clock
 
 # push_enter - take the lock, and return 0 with it once there is room for push_need messages, or
-# push_dup is set, since the key is taken; wait for room as long as push_wait says. With any other
-# code than 0, the lock may still be held: push_message gives it back
+# push_dup is set: the key is taken. Wait for room as push_wait says. With another code, the lock
+# may still be held
 push_enter() {
   [ -z "$push_key" ] || { need engine/key; key_hash "$push_key"; } || return
   push_try
@@ -24,7 +24,7 @@ push_enter() {
   fi
   [ $push_code -ne 66 ] || { why="queue '$queue' is full"; return 75; }
   [ $push_code -eq 0 ] && [ -z "$push_dup" ] || return $push_code
-  # Enter the key before the slip is created, and confirm it afterwards (key_confirm)
+  # Before the slip is created; afterwards key_confirm
   [ -z "$push_key" ] || { need engine/key; key_enter; }
 }
 
@@ -32,10 +32,8 @@ push_enter() {
 push_try() {
   lock_queue || return
   # RACE: bound and `closed` may have changed while we waited
-  queue_conf || return
-  [ "$queue_bound" = 0 ] || [ "$push_need" -le "$queue_bound" ] ||
-    { why="queue '$queue' has a bound below $push_need messages"; return 75; }
-  # RACE: another process may have dropped the queue, and created it again, while we waited
+  queue_conf && bound_allows "$push_need" || return
+  # RACE: so may the queue: dropped, and created again
   [ -z "${push_begun:-}" ] || [ -e "$q/body/$slip_id" ] ||
     { need engine/withdraw; push_body_there || return; }
   case $queue_files in
@@ -55,6 +53,12 @@ push_try_again() {
   push_code=$?
   [ $push_code -ne 66 ] || unlock_queue
   return $push_code
+}
+
+# bound_allows NEED - return 75 if the queue has a bound below NEED messages
+bound_allows() {
+  [ "$queue_bound" = 0 ] || [ "$1" -le "$queue_bound" ] ||
+    { why="queue '$queue' has a bound below $1 messages"; return 75; }
 }
 
 # queue_room NEED - under the lock, return 0 if the bound has room for NEED messages, 66 if not, 74

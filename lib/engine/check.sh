@@ -183,7 +183,7 @@ check_slips() {
     cd "$q" &&
       find delayed buried wal fold head out claimed "done" ! -type d ! -path '*[!!-~]*' 9>&- &&
         printf 'end\n' && ls -ln body && printf 'end\n'
-  } | awk '
+  } | awk "$letters_awk"'
       $1 == "end" { ends++; next }
       !ends {
         n = split($0, part, "/"); n = split(part[n], field, "."); first = part[1] == "buried"
@@ -204,7 +204,7 @@ check_slips() {
         if (keyed) print "keyed"
         for (id in name) {
           if (name[id] ~ /^done/ || name[id] ~ /^buried.*[.](damaged|unreadable)$/) continue
-          if (bytes[id] != int((size[id] + 2) / 3) * 4 + 1) { print "look", name[id]; continue }
+          if (bytes[id] != letters(size[id]) + 1) { print "look", name[id]; continue }
           ids = ids " " id; names = names " " name[id]
           if (++count % 200 == 0) { print "text" ids; print "unless" names; ids = names = "" }
         }
@@ -366,11 +366,10 @@ check_whole() {
 # check_awk 0|1|2 - print, for a flat file, 0: how many lines are bad, how many good, and how many
 # of these have a key; 1: the bad ones; 2: the good ones
 check_awk() {
-  awk -F '\t' -v "how=$1" '
+  awk -F '\t' -v "how=$1" "$letters_awk"'
     { n = split($1, field, ".")
       good = NF == 2 && n == 10 && length(field[1]) == 10 && length(field[2]) == 12 &&
-        $2 ~ /^[A-Za-z0-9+\/]*=*$/ &&
-        length($2) == int((field[8] + 2) / 3) * 4
+        $2 ~ /^[A-Za-z0-9+\/]*=*$/ && length($2) == letters(field[8])
       if (how == (good ? 2 : 1)) print
       if (good) { goods++; if (field[9] != "-") keys++ } else bads++ }
     END { if (!how) print bads + 0, goods + 0, keys + 0 }'

@@ -145,6 +145,13 @@ pad() {
   while [ ${#padded} -lt ${#2} ]; do padded=0$padded; done
 }
 
+# letters_of SIZE - set `letters` to the length of SIZE bytes in base64; letters_awk: for awk
+letters_of() {
+  # shellcheck disable=SC2017 # whole threes
+  letters=$((($1 + 2) / 3 * 4))
+}
+letters_awk='function letters(size) { return int((size + 2) / 3) * 4 }'
+
 # name_check NAME - return 65 unless a queue may have that name: beanstalkd allows it, and it is no
 # path upward
 name_check() {

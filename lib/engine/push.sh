@@ -101,12 +101,11 @@ push_body() {
     7<&0 >"$q/body/$slip_id" || { set +C; disk_failed "$q/body"; return; }
   # In a door, what follows the body (push_follows) proves that it was read to its end, so its
   # length is believed. But a killed dd may have copied whole 4096-byte pages only
-  # shellcheck disable=SC2017 # a multiple of four
   if [ -n "${push_follows:-}" ] && [ -n "$1" ] && [ "$1" -le 65536 ] &&
     { [ $(($1 % 4096)) -gt 2 ] || [ "$1" -le 4096 ]; } &&
-    [ "$push_encoded" = $((($1 + 2) / 3 * 4)) ]; then
+    letters_of "$1" && [ "$push_encoded" = "$letters" ]; then
     slip_size=$1
-  elif [ "$push_at" != none ] && [ "$push_encoded" = $(((push_at + 2) / 3 * 4)) ]; then
+  elif [ "$push_at" != none ] && letters_of "$push_at" && [ "$push_encoded" = "$letters" ]; then
     slip_size=$push_at
   else
     body_size || return

@@ -187,9 +187,9 @@ body_print() {
 # body_whole - return 1 unless the body, read to its end on 7, is as long as the slip says. Its
 # offset tells
 body_whole() {
-  # shellcheck disable=SC2017 # whole threes
+  letters_of "$slip_size"
   read -r body_word body_read <"/proc/self/fdinfo/7" &&
-    [ "$body_read" = $(((slip_size + 2) / 3 * 4 + 1)) ]
+    [ "$body_read" = $((letters + 1)) ]
 }
 
 # A door has its own versions of these:

@@ -266,3 +266,44 @@ def test_keys_of_singles_and_of_flat_files_that_were_taken_together(shell, flatq
     flatq("wal", check=0)
     assert not lies(spool, "jobs").get("keys")
     assert b"dup" not in flatq("push", "-k", "single 1", "jobs", input=b"again", check=0).out
+
+
+TIMES = "import resource, subprocess, sys; code = subprocess.call(sys.argv[1:], " \
+    "stdout=subprocess.DEVNULL); used = resource.getrusage(resource.RUSAGE_CHILDREN); " \
+    "print(used.ru_utime + used.ru_stime, file=sys.stderr); sys.exit(code)"
+
+
+@pytest.mark.parametrize("program, applet, perl", [("mawk", "", True), ("gawk", "", True),
+    ("busybox", "awk", True), ("mawk", "", False)])
+def test_a_byte_costs_the_same_in_a_long_line(flatq, stub, program, applet, perl):
+    """mawk's time is the square of a line's length: no awk may read a large message, neither when
+    it comes nor when it leaves. Without perl, awk encodes it, but in short lines."""
+    need(program)
+    for name in ("mawk", "awk"):
+        stub(name, f'exec {shutil.which(program)} {applet} "$@"')
+    if not perl:
+        stub("perl", "exit 3")
+
+    def seconds(*words, data=b""):
+        done = subprocess.run([sys.executable, "-S", "-c", TIMES, *flatq.command(*words)],
+            input=data, env=flatq.environment(None), capture_output=True, timeout=100)
+        assert done.returncode == 0, done.stderr
+        return float(done.stderr)
+
+    flatq("wal", check=0)
+    found = {}
+    for size in (1, 4, 16):
+        line = os.urandom(size << 20).replace(b"\n", b"x")
+        data = b"before\n%s\nafter\n" % line
+        times = found[size] = {"push -l": seconds("push", "-l", "q", data=data)}
+        times["pop -l"] = seconds("pop", "-l", "-n", "9", "q")
+        if perl:
+            for verb in (["drain", "-a"], ["drain"], ["claim", "-c", "me"]):
+                flatq("push", "-l", "q", input=data, check=0)
+                times[" ".join(verb)] = seconds(*verb, "q", data=b"ok\n" * 3)
+            times["unclaim"] = seconds("unclaim", "-c", "me", "q")
+            times["pops"] = sum(seconds("pop", "q") for _ in range(3))
+        assert flatq("pop", "q").status == 66
+    for size in (4, 16):
+        for verb, time in found[size].items():
+            assert time < 7 * found[size // 4][verb], (verb, found)

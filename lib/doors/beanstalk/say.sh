@@ -31,8 +31,8 @@ reply_job() {
   door_reply "$slip_size" || exit 74
   # A small answer is written at once: TCP would hold back a second write for 40 ms
   [ "$slip_size" -gt 1000 ] || read -r reply_code <"$q/body/$slip_id"
-  # shellcheck disable=SC2017 # whole threes
-  if [ ${#reply_code} -eq $(((slip_size + 2) / 3 * 4)) ]; then
+  letters_of "$slip_size"
+  if [ ${#reply_code} -eq "$letters" ]; then
     # The words, and CRLF, in base64
     coded=UkVTRVJWRUQg
     [ "$1" = RESERVED ] || coded=Rk9VTkQg

@@ -248,7 +248,7 @@ MUTANTS: dict[str, Mutant] = {
         ('names_in(): 9>&-) && return 0', '9>&-); return 0'),
     )),
     'a claim finds nothing where it could not look': Mutant(reads('claim', ': list q/wal$'), (
-        ('bulk_choose(): nothing_ready || return', 'return 66'),
+        ('bulk_choose(): take_nothing || return', 'return 66'),
     )),
     'a conf that cannot be read says nothing': Mutant(
         reads('release, too many tries', ': look q/conf'), (
@@ -293,10 +293,10 @@ MUTANTS: dict[str, Mutant] = {
     )),
     "a fold's rename that reports an error is taken for none": Mutant(
         ends('checkpoint folds', 'mv: exit'), (
-        ('fold_write(): rename_path', 'mv -f'),
+        ('flat_enter(): rename_path', 'mv -f'),
     )),
     'the left side of a pipe need not have finished': Mutant(
-        ends('drain', 'exec .*awk', 'killed at its start'), (
+        ends('drain', 'exec .*sed', 'killed at its start'), (
         ('piped(): && [ "$piped_said" = good ]', ''),
     )),
     # two verbs side by side
@@ -322,7 +322,7 @@ MUTANTS: dict[str, Mutant] = {
     'a bulk take believes that it got all it chose': Mutant(
         pair('plain/drain/pop', 'rename q/wal/'), (
         ('bulk_singles(): bulk_got=$#\n [ $# -eq 0 ] || { bulk_sift "$@"; return; }',
-         'bulk_slips=$bulk_names; return 0'),
+         'ids_of $bulk_names; bulk_ids=$ids; return 0'),
     )),
     'a slower take answers that nothing is there': Mutant(pair('plain/pop/pop', 'rename q/head/'), (
         ('take_message(): [ $take_code -eq 66 ] || [ $take_code -eq 69 ] || return $take_code',
