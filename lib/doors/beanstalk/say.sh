@@ -13,7 +13,7 @@ reply() {
   printf '%s\r\n' "$1" || exit 74
 }
 
-# reply_failed CODE - answer a command that has failed (64: malformed; 69: the tube was dropped)
+# reply_failed CODE - answer a command that has failed
 reply_failed() {
   case $1 in
   64) reply BAD_FORMAT ;;
@@ -23,13 +23,13 @@ reply_failed() {
   esac
 }
 
-# reply_job RESERVED|FOUND - answer with that, id, length and bytes of the message in the slip_
-# variables; 75, only with FOUND: the body is gone
+# reply_job RESERVED|FOUND - answer with the message in the slip_ variables; 75, only with FOUND:
+# its body is gone
 reply_job() {
   reply_text="$id${stalk_beanstalkd:+ $slip_size}" reply_code=
   tally_write
   door_reply "$slip_size" || exit 74
-  # A small answer is written at once: TCP would hold back a second write for 40 ms
+  # At once: TCP would hold back a second write for 40 ms
   [ "$slip_size" -gt 1000 ] || read -r reply_code <"$q/body/$slip_id"
   letters_of "$slip_size"
   if [ ${#reply_code} -eq "$letters" ]; then

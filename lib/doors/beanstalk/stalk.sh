@@ -22,7 +22,7 @@ stalk_open() {
   jobs='' used=default watched=' default ' line_ahead='' line_most=222 taken='' wait_fifo='' \
     tube_meant='' cr=$(printf '\r')
   door_open "$@"
-  # A line of megabytes ends only its own connection
+  # For lines of megabytes
   # shellcheck disable=SC3045 # dash, busybox ash and bash have it
   ulimit -d 131072 || :
   door_verb=$FLATQ_VERB
@@ -54,7 +54,7 @@ stalk_close() {
   door_code=$?
   trap - EXIT
   trap '' HUP INT TERM
-  # The lock is that of one queue, and the jobs may be in others
+  # It is that of one queue only
   [ -z "$lock_held" ] || unlock_queue
   [ -z "$wait_fifo" ] || wait_end
   jobs_back
@@ -63,7 +63,7 @@ stalk_close() {
   door_end "$door_code"
 }
 
-# job_find - message_search for job_id, after putting back what has a dead owner or is over
+# job_find - message_search for job_id; what has a dead owner, or is over, is put back
 job_find() {
   [ ${#job_id} -le 12 ] || return 66
   pad "$job_id" 000000000000

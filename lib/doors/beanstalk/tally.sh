@@ -3,12 +3,12 @@
 #
 #   PID-TIME   an empty file: this connection is open
 #   counts     a line for each answer: PID-TIME, and words
-#   old        `counts` before its last fold: a line may still be added to it
-#   sums       all before that: a line for each counter and connection
+#   old        `counts` before its last fold: lines may still be added
+#   sums       all before: a line for each counter and connection
 #   lock       held by a fold, and while all three are read
 #   draining   puts are refused
 #
-# A word is a counter, NAME or NAME=N, or says what the connection does: use=TUBE, watch=TUBE,
+# A word is a counter, NAME or NAME=N, or what the connection does: use=TUBE, watch=TUBE,
 # ignore=TUBE, producer, worker, waits=1, waits=0. A crash may lose some.
 
 need engine/process
@@ -28,8 +28,8 @@ tally() {
   tally_new="$tally_new $1"
 }
 
-# tally_write - add the words since the last answer to `counts`; look at its size once in a hundred
-# lines, counted from the PID: connections may be short
+# tally_write - add the words since the last answer to `counts`, and sometimes look at its size: by
+# the PID, since connections may be short
 tally_write() {
   [ "${putbacks:-0}" = 0 ] || { tally "job-timeouts=$putbacks"; putbacks=0; }
   [ -n "$tally_new" ] || return 0

@@ -3,7 +3,7 @@
 need doors/door engine/process engine/wait doors/beanstalk/tube
 
 # tubes_wait DEADLINE - as tubes_take, but wait until DEADLINE (or `none`); 75: the lease of a held
-# job ends within a second. The caller calls wait_leave, after its answer
+# job ends within a second. The caller calls wait_leave
 tubes_wait() {
   take_code=74 wait_queues=$watched
   wait_begin wait || return
