@@ -141,7 +141,6 @@ log_read() {
 # log_wait - wait for a second, and return 1; 0: standard output is a pipe that nobody reads, whose
 # writing end select and poll then call readable
 log_wait() {
-  log_code=2
   if [ -p /proc/self/fd/1 ]; then
     need doors/door
     # shellcheck disable=SC2016 # a variable of perl's
@@ -150,8 +149,8 @@ look = select.poll()
 look.register(0, 0)
 raise SystemExit(not look.poll(1000))' 0>&1
     log_code=$?
+    [ $log_code -gt 1 ] || return $log_code
   fi
-  [ $log_code -gt 1 ] || return $log_code
   sleep 1
   return 1
 }

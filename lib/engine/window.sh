@@ -39,12 +39,11 @@ delay_place() {
   window_make "delayed/${later%?????}/$later"
 }
 
-# windows PLACE FUNCTION [keep] - call `FUNCTION PATH ...` for the messages of each window of PLACE,
-# in the order of time, as long as it returns 66; return what it returned last. Remove empty
-# windows, unless `keep`: then the caller needs no proof that they are empty. 74: one cannot be
-# listed
+# windows PLACE FUNCTION - call `FUNCTION PATH ...` for the messages of each window of PLACE, in the
+# order of time, as long as it returns 66; return what it returned last. Remove empty windows. 74:
+# one cannot be listed
 windows() {
-  window_call=$2 window_keep=${3:-}
+  window_call=$2
   for window_top in "$q/$1"/*; do
     window_in "$window_top" window_below
     window_code=$?
@@ -78,7 +77,7 @@ window_in() {
     fi
     # RACE: a message may have come since, or another verb may have removed it, which proves that it
     # was empty
-    [ -z "$window_keep" ] && ! rmdir "$1" || return 66
+    ! rmdir "$1" || return 66
     need engine/proof
     ! absent "$1" || return 66
   done

@@ -40,19 +40,12 @@ push_unknown() {
 
 # push_withdraw - remove the slip; 1: it is proved that a consumer has the message; 74: unknown
 push_withdraw() {
-  rename_path "$push_place/$slip" "$q/done/$slip.0.000000000000"
-  case $? in
-  0) return 0 ;;
-  74) push_unknown; return ;;
-  esac
-  absent "$push_place/$slip" || { push_unknown; return; }
+  rename_path "$push_place/$slip" "$q/done/$slip.0.000000000000" && return 0
+  [ $? -ne 74 ] && absent "$push_place/$slip" || { push_unknown; return; }
   # A subshell keeps the slip_ variables. A shell that fails may end it with 1 or 2
-  (push_withdraw_moved) >/dev/null
-  case $? in
-  0) return 0 ;;
-  3) return 1 ;;
-  *) push_unknown ;;
-  esac
+  (push_withdraw_moved) >/dev/null && return 0
+  [ $? -ne 3 ] || return 1
+  push_unknown
 }
 
 # push_withdraw_moved - push_withdraw for a slip that has moved; 3: a consumer has it
@@ -76,10 +69,11 @@ push_undo() {
   push_why=$why
   push_withdraw
   push_withdraw_status=$?
-  [ $push_withdraw_status -eq 0 ] || { [ "$1.$push_withdraw_status" = 69.74 ] && absent "$q"; } || {
-    push_unknown
-    return
-  }
+  case $push_withdraw_status.$1 in
+  0.*) ;;
+  74.69) absent "$q" || { push_unknown; return; } ;;
+  *) push_unknown; return ;;
+  esac
   why=$push_why
   return "$1"
 }
