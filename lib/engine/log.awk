@@ -1,7 +1,7 @@
 # log.awk - print the events of the queues' logs in words, as log_read of log.sh says
 #
 # cd SPOOL && awk -v last=COUNT -v since=SECONDS -f log.awk. Input: the `s` lines
-# of the last turn, `list`, what `ls` says of the logs, `whole`.
+# of the last turn, what `ls` says of the logs, `whole`.
 
 # The local date, hours, minutes, seconds and zone
 function local_time(time,  command) {
@@ -96,7 +96,7 @@ function take(name, inode, size,  queue, from, to) {
   from = was[inode] == name || name !~ /\/log$/ ? at[inode] + 0 : 0
   if (from > size) from = 0
   # No event has over 200 bytes
-  if (last && from == 0 && size > last * 201) from = size - last * 201
+  if (last != "" && from == 0 && size > last * 201) from = size - last * 201
   to = from < size ? read(name, inode, from, size, queue) : from
   if (to < 0) { again = 1; to = from; name = was[inode] }
   if (name != "") state = state "s " inode " " name " " sprintf("%.0f", to) "\n"
@@ -116,11 +116,9 @@ BEGIN {
   why["too-big"] = "too large for where it was to go"
   why["unknown"] = "it is not known how its command ended"
 }
-$0 == "list" { list = 1; next }
-$0 == "whole" { whole = 1; next }
-!list && $1 == "s" { was[$2] = $3; at[$2] = $4 }
-!list || NF < 7 { next }
-{ take($NF, $1, $6 + 0) }
+$0 == "whole" { whole = 1 }
+$1 == "s" { was[$2] = $3; at[$2] = $4 }
+NF > 6 { take($NF, $1, $6 + 0) }
 END {
   if (failed || !whole) exit 1
   printf "%s%send\n", state, again ? "again\n" : "" | "cat 1>&2"

@@ -37,12 +37,6 @@ log_turn() {
   return 74
 }
 
-# log_skip - let the next turn begin now
-log_skip() {
-  log_list || return
-  log_state=$(printf '%s\n' "$log_listing" | awk 'NF >= 7 { print "s", $1, $NF, $6 }')
-}
-
 # log_list - set log_listing to what `ls` says of all logs, and log_listed, unless their names have
 # changed meanwhile
 log_list() {
@@ -134,7 +128,7 @@ log_read() {
   /*) log_program=$lib/engine/log.awk ;;
   *) log_program=$PWD/$lib/engine/log.awk ;;
   esac
-  printf '%s\n' "$log_state" list "$log_listing" whole | (cd "$FLATQ_DIR" && exec awk \
+  printf '%s\n' "$log_state" "$log_listing" whole | (cd "$FLATQ_DIR" && exec awk \
     -v "last=$log_last" -v "since=$log_since" -f "$log_program" 2>&3)
 }
 
