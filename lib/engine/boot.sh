@@ -1,33 +1,20 @@
-# engine/boot.sh - rare steps: the first use of a spool after a boot, the creation of a queue, the
-# opening of a range of ids
+# engine/boot.sh - the first use of a spool after a boot, new queues, ranges of ids
 
 need engine/sync engine/clock
 
-# All places of a queue but wal/, which is created last (queue_make)
+# The places of a queue but wal/, which is created last
 queue_places='body fold queue unfold head out done delayed buried claimed keys wait room tmp'
 
-# spool_boot [make] - called by the first verb after a boot: put back all messages that were handed
-# out, check every line, and open a new range of ids, so that an id which did not reach the disk is
-# never given again (I1)
+# spool_boot [make] - for the first verb after a boot: put back what was handed out, check all, and
+# open a new range: an id that did not reach the disk must not be given again (I1)
 spool_boot() {
   spool_there "$@" || return
-  # .ids first: it says that this is a spool
   mkdir -p "$FLATQ_DIR/.ids" "$FLATQ_DIR/.boot" "$FLATQ_DIR/.wait" "$FLATQ_DIR/.try" ||
     { disk_failed "$FLATQ_DIR" "spool $FLATQ_DIR"; return; }
-  lock_spool || return
-  # RACE: another verb may have done this while we waited for the lock
-  boot_read
-  spool_boot_code=$?
-  if [ $spool_boot_code -eq 66 ]; then
-    spool_boot_locked
-    spool_boot_code=$?
-  fi
-  unlock_spool
-  return $spool_boot_code
+  under_spool spool_boot_locked
 }
 
-# spool_there [make] - return 66 if there is no spool, unless it is to `make` one: then there may be
-# none in an empty directory, or it is a new one in a directory that exists
+# spool_there [make] - return 66 if there is no spool; to `make` one, an empty directory will do
 spool_there() {
   there_names=$(exec ls -A "$FLATQ_DIR/" 2>&1 9>&-)
   there_code=$? there_is='' there_other='' why="no spool at $FLATQ_DIR"
@@ -42,8 +29,7 @@ spool_there() {
     case $there_name in
     .format.1 | .boot | .ids | .sync.o*) there_is=1 ;;
     .format.*) spool_newer "${there_name#.format.}"; return ;;
-    # CRASH: a power cut may keep these alone of a spool that was being made. A verb that could not
-    # make one has tried the disk; a file system has its own directory
+    # CRASH: a power cut may keep only these of a spool that was being made
     .lock | .try | .wait | .probe.* | lost+found) ;;
     *) there_other=1 ;;
     esac
@@ -58,7 +44,6 @@ spool_there() {
 # spool_new [make] - make the directory of a new spool
 spool_new() {
   [ "${1:-}" = make ] || return 66
-  # A new user may have no .local/state
   case $FLATQ_DIR in
   "${XDG_STATE_HOME:-${HOME:-}/.local/state}/flatq") set -- -p ;;
   *) set -- ;;
@@ -81,11 +66,11 @@ spool_newer() {
 
 # boot_missing - for boot_read, which has seen no record of this boot: return 66 if there is none
 boot_missing() {
-  # Without -q: the tools were not tried on this boot, and busybox's ls knows none
+  # Without -q, which busybox's ls does not know
   there_names=$(exec ls "$FLATQ_DIR/.boot" 2>&1 9>&-)
   case $?.$there_names in
   *"$boot".*)
-    # RACE: another verb has made it since the first look
+    # RACE: it was made since the first look
     set -- "$FLATQ_DIR/.boot/$boot".*
     [ "$1" = "$FLATQ_DIR/.boot/$boot.*" ] || { boot_read; return; }
     why="spool $FLATQ_DIR: cannot read its record of this boot"
@@ -99,12 +84,15 @@ boot_missing() {
 
 # spool_boot_locked - spool_boot under the spool's lock
 spool_boot_locked() {
-  boot_left='' boot_unread=
+  # RACE: another verb may have done it
+  boot_read
+  boot_code=$?
+  [ $boot_code -eq 66 ] || return $boot_code
+  boot_unread=
   spool_own && spool_marks || return
   need engine/probe
   tools_probe && spool_clock || return
-  # An older version of flatq has recovered the spool on this boot: what it has handed out is still
-  # held
+  # An older version has recovered the spool on this boot: what it has handed out is still held
   for boot_record in "$FLATQ_DIR/.boot/$boot"*; do :; done
   [ ! -e "$boot_record" ] || { boot_old && spool_boot_sync && spool_boot_mark; return; }
   boot_before=$epoch
@@ -112,15 +100,18 @@ spool_boot_locked() {
     boot_record=${boot_record##*.v1.}
     ! is_number "${boot_record%%.*}" 9999999999 || boot_before=$number
   done
-  # On a full disk, make room and repeat: even the recovery of a queue may need a directory, to bury
-  # a message that has no tries left
-  spool_boot_sync && spool_boot_list &&
-    { spool_boot_queues || { ids_room && spool_boot_queues; } || spool_boot_unread; } &&
+  spool_boot_sync || return
+  need engine/proof engine/check
+  q=$FLATQ_DIR queue=.
+  names_in "$q" || { why="spool $FLATQ_DIR: cannot be listed"; return 74; }
+  boot_left=$names
+  # On a full disk, make room and repeat: the recovery may have to bury a message
+  { spool_boot_queues || { ids_room && spool_boot_queues; } || spool_boot_unread; } &&
     { ids_open_range || { ids_room && ids_open_range; }; } &&
     { need engine/checkpoint; spool_sweep boot; } && spool_boot_mark
 }
 
-# spool_own - return 77 if the spool is one of a group, as an older version of flatq made it
+# spool_own - return 77 if the spool is a group's, as an older version made it
 spool_own() {
   [ -g "$FLATQ_DIR" ] || return 0
   case $(exec ls -ld "$FLATQ_DIR") in
@@ -132,8 +123,7 @@ spool_own() {
   return 77
 }
 
-# spool_marks - note the format; set spool_sync to what the spool was made with (.sync.on or
-# .sync.off), or note it if the spool is new, or so old that its record told
+# spool_marks - note the format; set spool_sync to what the spool was made with, or note it
 spool_marks() {
   sync_how=
   true >"$FLATQ_DIR/.format.1" || { disk_failed "$FLATQ_DIR" "spool $FLATQ_DIR"; return; }
@@ -144,8 +134,7 @@ spool_marks() {
   true >"$FLATQ_DIR/.sync.$spool_sync" || disk_failed "$FLATQ_DIR" "spool $FLATQ_DIR"
 }
 
-# boot_old - take the wall clock at the boot from boot_record, an older version's: in its name, or
-# in its text
+# boot_old - set epoch to what an older version's boot_record has in its name, or in its text
 boot_old() {
   boot_line=${boot_record#"$FLATQ_DIR/.boot/$boot"} boot_line=${boot_line#.}
   { [ -n "$boot_line" ] || read -r boot_line <"$boot_record"; } &&
@@ -154,8 +143,8 @@ boot_old() {
   return 74
 }
 
-# spool_clock - set epoch. Return 70 if processes do not start by the clock that is read, as in a
-# container whose uptime is its own: every owner would seem to be dead
+# spool_clock - set epoch; return 70 if the uptime is not that of the processes, whose owners would
+# seem to be dead
 spool_clock() {
   clock_read
   clock_wall || { why='date +%s failed'; return 70; }
@@ -166,8 +155,7 @@ spool_clock() {
   return 70
 }
 
-# spool_boot_sync - sync the whole spool, and the directories above it, since a power cut could undo
-# their creation too
+# spool_boot_sync - sync the spool, and the directories above it, which may be new
 spool_boot_sync() {
   set --
   spool_path=$FLATQ_DIR
@@ -175,27 +163,18 @@ spool_boot_sync() {
     spool_path=${spool_path%/*}
     set -- "$@" "${spool_path:-/}"
   done
-  # A directory above that we may not read cannot be synced: then sync the whole file system
+  # A directory that we may not read cannot be synced by itself
   sync_many "$FLATQ_DIR" && { sync_paths "$@" || sync_many "$FLATQ_DIR"; } ||
     { why="spool $FLATQ_DIR: cannot sync"; return 74; }
 }
 
-# spool_boot_list - set boot_left to all queues
-spool_boot_list() {
-  need engine/proof engine/check
-  q=$FLATQ_DIR queue=.
-  names_in "$q" || { why="spool $FLATQ_DIR: cannot be listed"; return 74; }
-  boot_left=$names
-}
-
-# spool_boot_queues - recover each queue of boot_left, and check every file in it, a hundred queues
-# at a time. Leave in boot_left those for which that fails, and return 74
+# spool_boot_queues - recover and check the queues of boot_left; return 74 if it fails for those
+# that are left in it
 spool_boot_queues() {
   boot_these=$boot_left boot_left=
   set --
   for boot_queue in $boot_these; do
-    # A half-made queue has no wal/ yet. Look for the lock too, since a look that failed does not
-    # prove absence
+    # What has neither is no queue, or half made
     [ -d "$FLATQ_DIR/$boot_queue/wal" ] || [ -e "$FLATQ_DIR/$boot_queue/lock" ] || continue
     set -- "$@" "$boot_queue"
     [ $# -lt 100 ] || { boot_some "$@"; set --; }
@@ -216,27 +195,25 @@ boot_some() {
       boot_delayed "$boot_before" "${boot_queue##*/}" || boot_left="$boot_left ${boot_queue%%/*}"
       continue ;;
     esac
-    # Findings go to standard error: standard output belongs to the verb that triggered the recovery
+    # Standard output belongs to the verb
     queue_after_boot >&"${check_doctor:-5}" || boot_left="$boot_left $boot_queue"
   done
   [ -z "$boot_moved" ] || sync_many "$FLATQ_DIR" || boot_left="$boot_left $*"
 }
 
-# boot_delayed EPOCH TOP ... - what was delayed in the last boot goes on by the wall clock, of which
-# EPOCH is the time of that boot: name these directories of delayed/ so
+# boot_delayed EPOCH TOP ... - put the time of their boot in front of these directories of delayed/
 boot_delayed() {
   boot_since=$1
   shift
   for boot_top in "$@"; do
-    # Two boots may have the same time, if no battery keeps the clock
+    # Without a battery, two boots may have the same time
     while [ -e "$q/delayed/$boot_since.$boot_top" ]; do boot_since=$((boot_since + 1)); done
     mv -fT "$q/delayed/$boot_top" "$q/delayed/$boot_since.$boot_top" ||
       { disk_failed "$q/delayed" "spool $FLATQ_DIR"; return; }
   done
 }
 
-# spool_boot_unread - mark the queues of boot_left: each answers 74 until it can be recovered
-# (queue_mend), and keeps no other from its work. The mark has the wall clock's time of their boot
+# spool_boot_unread - mark the queues of boot_left, for queue_mend, with the time of their boot
 spool_boot_unread() {
   for boot_queue in $boot_left; do
     q=$FLATQ_DIR/$boot_queue
@@ -246,35 +223,34 @@ spool_boot_unread() {
   boot_unread=.unread
 }
 
-# queue_mend - if the queue $q could not be recovered at the boot, try it again; return 74 if it
-# still fails
+# queue_mend - if the queue $q could not be recovered at the boot, try again
 queue_mend() {
   seen "$q/unread" || return 0
   need engine/proof engine/check
-  lock_spool || return
-  # RACE: another verb may have done it while we waited
-  mend_code=0
-  [ ! -e "$q/unread" ] || queue_after_boot >&"${check_doctor:-5}" || mend_code=$?
-  unlock_spool
-  return $mend_code
+  under_spool queue_mend_locked
 }
 
-# boot_quiet QUEUE ... - list all of these at once, and set boot_busy to those in which something
-# may have to be done; the others have all their places, and single messages with whole bodies at
-# most. Return 1 if the listing failed
+# queue_mend_locked - queue_mend under the spool's lock. RACE: another verb may have done it
+queue_mend_locked() {
+  [ ! -e "$q/unread" ] || queue_after_boot >&"${check_doctor:-5}"
+}
+
+# boot_quiet QUEUE ... - set boot_busy to those that have more than single, whole messages, and to
+# QUEUE/TOP for boot_delayed in the others; return 1 if they could not be listed
 boot_quiet() {
-  boot_roots='' boot_bodies='' boot_tended=
+  boot_roots='' boot_bodies=''
   for boot_queue in "$@"; do
     case $boot_queue in
     *[!A-Za-z0-9+\;.\$_\(\),%-]*) return 1 ;;
     esac
     boot_roots="$boot_roots ./$boot_queue" boot_bodies="$boot_bodies ./$boot_queue/body"
-    boot_tended="$boot_tended ./$boot_queue/tended"
   done
   # shellcheck disable=SC2086,SC2012 # names without blanks
   boot_busy=$(cd "$FLATQ_DIR" && { find $boot_roots -name body -prune -print -o -print &&
     printf 'end\n' && ls -ln .try $boot_bodies && printf 'end\n'; } 9>&- |
-    awk -v "places= $queue_places wal " "$letters_awk"'
+    awk -v "places= $queue_places wal " -v 'slip=^N.N.N.[0-9a-f-]+.N.N.N.N.-.[0-9-]+$' \
+      "$letters_awk"'
+      BEGIN { gsub(/\./, "[.]", slip); gsub(/N/, "[0-9]+", slip) }
       $0 == "end" { ends++; next }
       !ends {
         n = split($0, part, "/"); queue = part[2]; place = part[3]; name = part[n]
@@ -289,10 +265,8 @@ boot_quiet() {
         if (place == "delayed" && n == 4 && name ~ /^[0-9]+\.[0-9]+$/) next
         if (place ~ /^(delayed|buried)$/ && n < 6 && name ~ /^[0-9]+$/) next
         if (place == "buried") { sub(/^[0-9]+\./, "", name); sub(/\.[A-Za-z0-9_-]+$/, "", name) }
-        fields = split(name, field, ".")
-        if (n == (place == "wal" ? 4 : 6) && place ~ /^(wal|delayed|buried)$/ && fields == 10 &&
-            name ~ /^[0-9]+\.[0-9]+\.[0-9]+\.[0-9a-f-]+\./ &&
-            name ~ /\.[0-9]+\.[0-9]+\.[0-9]+\.[0-9]+\.-\.[0-9-]+$/ &&
+        split(name, field, ".")
+        if (n == (place == "wal" ? 4 : 6) && place ~ /^(wal|delayed|buried)$/ && name ~ slip &&
             length(field[1]) == 10 && length(field[2]) == 12 && length(field[7]) == 12)
           size["./" queue "/body/" field[2]] = field[8]
         else busy[queue]
@@ -324,13 +298,10 @@ boot_quiet() {
 end') boot_busy=${boot_busy%?end} ;;
   *) return 1 ;;
   esac
-  # shellcheck disable=SC2086
-  (cd "$FLATQ_DIR" && exec rm -f $boot_tended)
 }
 
-# ids_room - make room on a full disk by removing ids: otherwise no verb would work after this boot,
-# not even a pop, which would make room. Every tenth stays; so does the range, since the number of
-# the next one follows from it
+# ids_room - remove nine tenths of the ids on a full disk: else not even a pop would make room. The
+# ranges stay, from which the next one follows
 ids_room() {
   for boot_range in "$FLATQ_DIR"/.ids/[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9]; do
     (cd "$boot_range" && exec rm -f 1[0-9][0-9][1-9]) ||
@@ -348,21 +319,16 @@ spool_boot_mark() {
   [ -e "$boot_new" ] || true >"$boot_new" ||
     { disk_failed "$FLATQ_DIR/.boot" "spool $FLATQ_DIR"; return; }
   sync_paths "$FLATQ_DIR/.boot" || return
-  # An older version's
-  rm -rf "$FLATQ_DIR/.tools" || :
 }
 
-# tools_print - try the tools again, and print what was tried; exit with an error line if that fails
+# tools_print - try the tools again, and print what was tried, or exit with an error line
 tools_print() {
-  lock_spool || die $? "$why"
   need engine/probe
-  tools_probe || die $? "$why"
-  unlock_spool
+  under_spool tools_probe || die $? "$why"
   printf '%s' "$probe_said" || die 74 'what was tried could not be printed'
 }
 
-# queue_made - return whether all places of the queue $q are seen, and its lock, which is created
-# last, once the places are synced
+# queue_made - return whether $q has all places, and its lock
 queue_made() {
   queue_placed && [ -e "$q/lock" ]
 }
@@ -375,9 +341,7 @@ queue_placed() {
   [ -e "$q/fold/~" ] && [ -e "$q/unfold/~" ]
 }
 
-# queue_make - create the places of the queue $q that are missing. RACE: a drop may have moved away
-# what we had made, and another verb may be making a queue of the same name: so look whether all is
-# there, and repeat, but not for ever
+# queue_make - create the places of $q that are missing. RACE: others may move away what we make
 queue_make() {
   for made_try in 1 2 3 4 5; do
     queue_make_once || return
@@ -393,19 +357,18 @@ queue_make_once() {
   for made_place in $queue_places; do
     set -- "$@" "$q/$made_place"
   done
-  # Create wal/ last and alone: its presence means that all the others exist
+  # wal/ last: it means that the others exist
   make_code=0
   make_said=$(exec mkdir -p "$@" 2>&1) || make_code=$?
   [ $make_code -eq 0 ] && true >>"$q/fold/~" && true >>"$q/unfold/~" &&
     { mkdir "$q/wal" || [ -d "$q/wal" ]; } || { queue_make_failed; return; }
   queue_placed || return 0
   sync_paths "$q" "$FLATQ_DIR" || return
-  # A verb that sees the lock knows that the places are synced
+  # The lock says that the places are synced
   true >>"$q/lock" || disk_failed "$q"
 }
 
-# queue_make_failed - return 69 if a drop renamed the queue that we were making: then mkdir missed a
-# directory, or succeeded and there is none
+# queue_make_failed - return 69 if a drop has renamed the queue, else as disk_failed
 queue_make_failed() {
   need engine/proof
   case $make_code.$make_said in
@@ -422,7 +385,7 @@ lock_spool() {
   flock 8 || { flock_failed $?; lock_code=$?; unlock_spool; return $lock_code; }
 }
 
-# flock_failed CODE - set `why` for a flock that has ended with CODE: a killed one is not missing
+# flock_failed CODE - set `why` for a flock that has ended with CODE, and return 70 or 74
 flock_failed() {
   [ "$1" -eq 127 ] || { why='flock failed'; return 74; }
   why='flock is missing: install util-linux (apk add flock)'
@@ -434,8 +397,16 @@ unlock_spool() {
   exec 8>&-
 }
 
-# ids_open_range [COUNT] - under the spool's lock, open the range after the newest, or the one COUNT
-# after it. It is synced before an id is taken from it
+# under_spool FUNCTION [ARGUMENT] - run it under the spool's lock
+under_spool() {
+  lock_spool || return
+  "$@"
+  under_code=$?
+  unlock_spool
+  return $under_code
+}
+
+# ids_open_range [COUNT] - with the spool's lock, open the range COUNT (else 1) after the newest
 ids_open_range() {
   need engine/proof
   names_in "$FLATQ_DIR/.ids" || {
@@ -463,26 +434,26 @@ ids_open_range() {
 # ids_next_range - open the range after `range`, which is full
 ids_next_range() {
   need engine/push
-  lock_spool || return
-  # RACE: another push may have opened the next range while we waited
   ids_full=$range
-  ids_last_range && { [ "$range" != "$ids_full" ] || ids_open_range; } || {
-    ids_code=$?
-    unlock_spool
-    return $ids_code
-  }
-  unlock_spool
+  under_spool ids_next_locked || return
   ids_opened=1
 }
 
-# ids_block COUNT - reserve COUNT times 1,000 ids, all later than those given before, and set
-# ids_first to the first
+# ids_next_locked - ids_next_range under the spool's lock. RACE: another push may have done it
+ids_next_locked() {
+  ids_last_range && { [ "$range" != "$ids_full" ] || ids_open_range; }
+}
+
+# ids_block COUNT - reserve COUNT times 1,000 new ids, and set ids_first to the first
 ids_block() {
   need engine/push
-  lock_spool || return
-  ids_last_range && ids_open_range $(($1 + 1)) || { ids_code=$?; unlock_spool; return $ids_code; }
-  unlock_spool
+  under_spool ids_block_locked "$1" || return
   unpad "${range##*/}"
   pad $((unpadded + 1)) 000000000
   ids_first=${padded}000
+}
+
+# ids_block_locked COUNT - ids_block under the spool's lock
+ids_block_locked() {
+  ids_last_range && ids_open_range $(($1 + 1))
 }

@@ -1,37 +1,36 @@
-# engine/check.sh - check every file of a queue and set aside what is not whole: once after each
-# boot, and by doctor at any time
+# engine/check.sh - check a queue and set aside what is not whole: after a boot, and in doctor
 
 need engine/slip engine/queues engine/lock engine/boot engine/proof engine/key engine/flat \
   engine/settle engine/reclaim bulk/batch
 
-# queue_after_boot - put back all that was handed out, since every owner and every waiter is gone
-# after a boot; then check every file. If it fails, `why` names the file
+# queue_after_boot - put back all that was handed out, and check all; if it fails, `why` names a
+# file
 queue_after_boot() {
   name_from_disk "${q##*/}"
   queue=$name_queue
   clock_read
   queue_made || queue_make || return
   lock_queue || { check_blame $?; return; }
-  # A damaged conf concerns this queue only: print that and go on; verbs that need it report it too
+  # A damaged conf does not hinder the recovery
   queue_conf || {
     boot_code=$?
     [ $boot_code -eq 65 ] || { check_blame $boot_code; unlock_queue; return $boot_code; }
     printf '%s\n' "$why"
   }
-  boot_delays && { boot_nothing || boot_undo; } && queue_check boot &&
-    { [ ! -e "$q/unread" ] || rm -f "$q/unread"; } || check_blame $?
+  need engine/checkpoint
+  boot_delays && boot_markers && queue_sweep && boot_putback && tmp_sweep boot &&
+    queue_check boot && { [ ! -e "$q/unread" ] || rm -f "$q/unread"; } || check_blame $?
   boot_code=$?
   unlock_queue
   return $boot_code
 }
 
-# boot_delays - boot_delayed for all directories of delayed/ that the last boot has left
+# boot_delays - boot_delayed for all that the last boot has left in delayed/
 boot_delays() {
   { read -r boot_since <"$q/unread" && is_number "$boot_since" 9999999999; } ||
     number=${boot_before:-$epoch}
-  boot_since=$number
   names_in "$q/delayed" || return
-  set -- "$boot_since"
+  set -- "$number"
   for boot_top in $names; do
     case $boot_top in
     0??????) set -- "$@" "$boot_top" ;;
@@ -40,8 +39,7 @@ boot_delays() {
   [ $# -eq 1 ] || { boot_delayed "$@" && sync_paths "$q/delayed"; }
 }
 
-# check_blame CODE - return CODE; if a file or directory of the queue cannot be read, let `why` name
-# it
+# check_blame CODE - return CODE; let `why` name a file of the queue that cannot be read
 check_blame() {
   blame_said=$({ cd "$q" && find . -type f -exec cat {} +; } 2>&1 >/dev/null 9>&- |
     head -n 1)
@@ -52,40 +50,10 @@ check_blame() {
   return "$1"
 }
 
-# boot_undo - remove what waiters have left, put back what was handed out, sweep what was settled,
-# and empty tmp/
-boot_undo() {
-  rm -f "$q"/wait/[0-9]*-[0-9]*.* "$q"/room/[0-9]*-[0-9]*.* "$q/tended"
-  need engine/checkpoint
-  boot_markers && boot_putback && queue_sweep && tmp_sweep boot
-}
-
-# boot_nothing - return 0 if one listing proves that nothing is to be put back or removed, as in
-# most queues
-boot_nothing() {
-  boot_list=$(exec ls -q "$q" "$q/done" "$q/out" "$q/room" "$q/tmp" "$q/wait" 9>&-) || return 1
-  case $boot_list in
-  *"
-tended"*) return 1 ;;
-  "$q:
-"*"
-
-$q/done:
-
-$q/out:
-
-$q/room:
-
-$q/tmp:
-
-$q/wait:") return 0 ;;
-  esac
-  return 1
-}
-
-# boot_markers - remove markers of pops whose rename a power cut has undone: directories may reach
-# the disk in another order than they were changed, and without the rename the message was not taken
+# boot_markers - remove markers of pops whose rename, which came before them, a power cut has undone
 boot_markers() {
+  names_in "$q/done" || return
+  [ -n "$names" ] || return 0
   boot_wrong=$({ cd "$q" && find wal head "done" ! -type d 9>&- && printf 'end\n'; } | awk '
     $0 == "end" { whole = 1; next }
     { name = $0; sub(/.*\//, "", name); split(name, field, ".") }
@@ -103,53 +71,47 @@ boot_markers() {
   done
 }
 
-# boot_putback - put back everything in out/ that is not settled
+# boot_putback - put back what the sweep has left in out/, as message_putback does, but without a
+# process each. CRASH: the next verb creates the same names, as there is no record of this boot
 boot_putback() {
-  names_in "$q/done" || return
-  boot_done=$names boot_made='' boot_count=0
   names_in "$q/out" || return
-  for boot_out in $names; do
-    case "
-$boot_done
-" in
-    *"
-$boot_out
-"*) continue ;;
+  boot_out=$names
+  names_in "$q/done" || return
+  [ -z "$boot_out" ] || [ -z "$names" ] || { why="queue '$queue': cannot be swept"; return 74; }
+  boot_made='' boot_count=0
+  for boot_name in $boot_out; do
+    slip_path=$q/out/$boot_name
+    case $boot_name in
+    batch.*) batch_putback "$slip_path" boot || return; continue ;;
     esac
-    slip_path=$q/out/$boot_out
-    case $boot_out in
-    batch.*) batch_putback "$slip_path" boot || return ;;
-    *) boot_putback_one || return ;;
-    esac
-    [ $boot_count -lt 200 ] || boot_putback_flush || return
+    slip_parse "$boot_name" || continue
+    if [ ! -e "$q/body/$slip_id" ] || tries_over; then
+      message_putback boot || return
+      continue
+    fi
+    slip_count timeouts
+    slip_format
+    true >>"$q/wal/$slip" || {
+      slip_parse "$boot_name"
+      message_putback boot || return
+      continue
+    }
+    queue_log boot
+    boot_made="$boot_made $boot_name" boot_count=$((boot_count + 1))
+    [ $boot_count -lt 200 ] || boot_remove || return
   done
-  boot_putback_flush
+  [ $boot_count -eq 0 ] || boot_remove
 }
 
-# boot_putback_one - message_putback of boot_out. A rename costs a process; to create a slip costs
-# none, and one rm removes many. CRASH: no verb uses the spool before the record of this boot is
-# made: the next one creates the same names again
-boot_putback_one() {
-  slip_parse "$boot_out" || return 0
-  [ -e "$q/body/$slip_id" ] && ! tries_over || { message_putback boot; return; }
-  slip_count timeouts
-  slip_format
-  true >>"$q/wal/$slip" || { slip_parse "$boot_out" && message_putback boot; return; }
-  queue_log boot
-  boot_made="$boot_made $boot_out" boot_count=$((boot_count + 1))
-}
-
-# boot_putback_flush - remove from out/ what has slips in wal/ now
-boot_putback_flush() {
-  [ "$boot_count" -gt 0 ] || return 0
+# boot_remove - remove from out/ what has slips in wal/ now
+boot_remove() {
   sync_paths "$q/wal" || return
   # shellcheck disable=SC2086 # names without blanks
   (cd "$q/out" && exec rm -f $boot_made) || { disk_failed "$q/out"; return; }
   boot_made='' boot_count=0
 }
 
-# check_say FORMAT WORD ... - print a line about what was wrong; if that fails, go on, and set
-# check_mute
+# check_say FORMAT WORD ... - print a line; if that fails, set check_mute
 check_say() {
   check_format=$1
   shift
@@ -157,9 +119,7 @@ check_say() {
   printf "$check_format\n" "$@" || check_mute=1
 }
 
-# queue_check [boot] - under the lock, after recovery: check everything; print what was wrong.
-# `boot`: no other verb is at work. Sets check_keyed if a message may have a key, so that keys/ is
-# compared
+# queue_check [boot] - with the lock, check all, and print what is wrong. `boot`: no verb is at work
 queue_check() {
   check_boot=${1:-} check_keyed='' check_orphans=0
   check_slips && check_flats && check_keys || return
@@ -168,16 +128,13 @@ queue_check() {
       "$queue" "$check_orphans" 'the first verb after a boot removes those of killed ones'
 }
 
-# check_slips - check that each slip has a whole body, and each body a slip. Bury a message without
-# a body; remove a body without a slip, unless a push is writing it
+# check_slips - bury each message whose body is not whole; check_body for each body without a slip
 check_slips() {
   for check_path in "$q"/wal/* "$q"/head/*/* "$q"/delayed/*/*/*; do
     slip_parse "${check_path##*/}" || [ ! -e "$check_path" ] || check_set_aside "$check_path" ||
       return
   done
-  # The slips, in the order in which messages move, and the bodies. Each list has an end mark: after
-  # a list that was cut, we would bury all messages that it lacks. Leave out paths with blanks or
-  # bytes outside ASCII: flatq makes none
+  # The slips, in the order in which messages move, and the bodies. A list without its end is cut
   # shellcheck disable=SC2012 # the names are ids
   check_list=$({
     cd "$q" &&
@@ -221,7 +178,7 @@ check_slips() {
     case $check_how in
     remove) check_body "$1" || return; continue ;;
     keyed) check_keyed=1; continue ;;
-    # The lengths are right. A power cut may also leave zeros in a body, so look at the text
+    # The lengths are right; a power cut may have left zeros
     text) check_text "$@"; check_good=$?; continue ;;
     unless) [ "$check_good" -ne 0 ] || continue ;;
     esac
@@ -230,23 +187,20 @@ check_slips() {
   IFS=$blanks
 }
 
-# check_text ID ... - return 0 if these bodies can be read, and have only letters of base64. The `!`
-# says that all were read. tr's time is linear, also in one long line
+# check_text ID ... - return whether these bodies can be read, and have only letters of base64
 check_text() {
   check_odd=$({ (cd "$q/body" && exec cat "$@" 9>&-) && printf '!'; } |
     tr -d 'A-Za-z0-9+/=\n' | wc -c)
   [ "${check_odd##* }" = 1 ]
 }
 
-# check_bury PATH - bury the message whose slip is there, below $q, if its body is damaged; in
-# doctor also if it cannot be read
+# check_bury PATH - bury the message of a slip if its body is damaged; in doctor, also if unreadable
 check_bury() {
   slip_path=$q/$1
   slip_of "$slip_path"
   case $1 in
   out/batch.* | claimed/*) return 0 ;;
   esac
-  # A name that is not ours says nothing of a body, and is not to be calculated with (R7)
   slip_parse "$slip" || return 0
   need engine/body
   body_look
@@ -259,21 +213,15 @@ check_bury() {
   message_bury '' "$1"
   case $? in
   0) check_say "queue '%s': message %s was $1: buried" "$queue" "$id" || : ;;
-  # RACE: it was taken or settled since the list, with its body: large ones lose it at once
+  # RACE: it was taken or settled since the list
   66) ;;
   *) return 74 ;;
   esac
 }
 
-# check_body ID - a body without a slip: remove it after a boot, when no slip moves; else count it
-# in check_orphans, since its push may be at work
+# check_body ID - remove a body without a slip after a boot (R4); else count it, as its push may be
+# at work
 check_body() {
-  names_for_id "$1" out wal head delayed buried claimed "done" || return
-  for check_path in $names; do
-    # A message in a flat file needs no body
-    flat_parse "${check_path##*/}" || return 0
-  done
-  [ -e "$q/body/$1" ] || return 0
   [ -n "$check_boot" ] || { check_orphans=$((check_orphans + 1)); return 0; }
   rm -f "$q/body/$1" || { disk_failed "$q/body"; return; }
   check_say "queue '%s': what a killed push left of %s was removed" "$queue" "$1"
@@ -281,55 +229,46 @@ check_body() {
 
 # check_set_aside PATH - set aside the file, which is no slip, and say so
 check_set_aside() {
-  set_aside "${1#"$q/"}" || {
-    check_code=$?
-    # RACE: it may have gone meanwhile
-    [ -e "$1" ] || return 0
-    return $check_code
-  }
+  set_aside "${1#"$q/"}" || return
   check_say "queue '%s': %s is no slip: set aside in tmp/" "$queue" "${strange_shown##*/}"
 }
 
-# check_flats - write a flat file that has bad lines anew without them, and keep the bad ones in
-# tmp/
+# check_flats - check_flat for each flat file that has bad lines
 check_flats() {
   for check_path in "$q"/queue/*/*; do
     check_name=${check_path##*/}
     [ "$check_name" != '*' ] || continue
     flat_parse "$check_name" || { check_set_aside "$check_path" || return; continue; }
-    check_bad=$(check_awk 0 <"$check_path") || check_bad=
+    check_bad=$(check_awk 0) || check_bad=
     [ "${check_bad##* }" = 0 ] || check_keyed=1
     [ "${check_bad% *}" = "0 $flat_count" ] || check_flat || return
   done
 }
 
-# check_flat - mend the flat file check_path; in doctor, set it aside if it cannot be read
+# check_flat - write the flat file check_path anew, its bad lines to tmp/; in doctor, set it aside
+# if it cannot be read
 check_flat() {
-  cat "$check_path" >/dev/null 9>&- || {
+  [ -n "$check_bad" ] || {
     why="queue '$queue': cannot read ${check_path#"$q/"}"
-    [ -n "${check_doctor:-}" ] || return 74
+    [ -n "${check_doctor:-}" ] && ! cat "$check_path" >/dev/null 9>&- || return 74
     set_aside "${check_path#"$q/"}" || return
     check_said="queue '%s': a flat file cannot be read: set aside in tmp/"
     check_say "$check_said, %s messages from %s to %s" "$queue" "$flat_count" "$flat_first" \
       "$flat_last"
     return 0
   }
-  # It can be read, but awk has failed
-  [ -n "$check_bad" ] || { why="queue '$queue': cannot be checked"; return 74; }
-  # New names: a killed doctor may have set the bad lines aside, and moved no file yet
+  # CRASH: new names, since a killed doctor may have left others
   nonce_read
   check_aside=$q/tmp/strange.$nonce.$check_name check_new=$q/tmp/flat.$nonce
-  check_part 1 "$check_aside" && check_part 2 "$check_new" || { disk_failed "$q/tmp"; return; }
-  sync_paths "$check_new" "$check_aside" "$q/tmp" || return
-  check_whole "$check_path" "$check_new" "$check_aside" && measure -l "$check_new" ||
-    { rm -f "$check_new" "$check_aside"; return 74; }
-  check_good=$measured
+  piped cat check_awk 1 >"$check_aside" && piped cat check_awk 2 >"$check_new" &&
+    sync_paths "$check_new" "$check_aside" "$q/tmp" ||
+    { disk_failed "$q/tmp"; rm -f "$check_new" "$check_aside"; return 74; }
+  check_good=${check_bad#* } check_good=${check_good% *}
   [ -s "$check_aside" ] || rm -f "$check_aside"
   check_say "queue '%s': %s of %s lines of a flat file were damaged: set aside in tmp/" \
     "$queue" "$((flat_count - check_good))" "$flat_count"
-  # CRASH: two renames, so that never two files hold the same messages. In between, the file has
-  # fewer lines than its name says, as before: no verb hands them out, and the next doctor goes on
-  # from there
+  # CRASH: between two renames, the file has fewer lines than its name says, as before: no verb
+  # hands them out, and the next doctor goes on
   check_whole=$flat_priority.$flat_first.$flat_last.$check_good.$flat_tries.$flat_nonce
   if [ "$check_good" != 0 ]; then
     rename_path "$check_new" "$check_path" &&
@@ -341,45 +280,22 @@ check_flat() {
   sync_paths "${check_path%/*}"
 }
 
-# check_part PART FILE - write the bad lines (1) or the good ones (2) of check_path to the new FILE
-check_part() {
-  (set -C && check_awk "$1" <"$check_path" >"$2")
-}
-
-# check_whole FLAT PART PART - 74 unless the two parts together are as long as the flat file: an awk
-# may not notice that it cannot read. Only of a file that does not end with a newline they have one
-# byte more
-check_whole() {
-  measure -c "$1" || return
-  check_bytes=$measured
-  measure -c "$2" || return
-  check_bytes=$((check_bytes - measured))
-  measure -c "$3" || return
-  case $((measured - check_bytes)) in
-  0) return 0 ;;
-  1) check_end=$(exec tail -c 1 "$1" 9>&-) && [ -n "$check_end" ] && return 0 ;;
-  esac
-  why="queue '$queue': cannot read ${1#"$q/"}"
-  return 74
-}
-
-# check_awk 0|1|2 - print, for a flat file, 0: how many lines are bad, how many good, and how many
-# of these have a key; 1: the bad ones; 2: the good ones
+# check_awk HOW - print, of the flat file check_path, 0: how many lines are bad, good, and good with
+# a key; 1: the bad ones; 2: the good ones; return 74 if it cannot be read
 check_awk() {
-  awk -F '\t' -v "how=$1" "$letters_awk"'
+  { cat "$check_path" 9>&- && printf '\n~end\n'; } | awk -F '\t' -v "how=$1" "$letters_awk"'
+    $0 == "~end" { whole = 1 }
+    $0 == "" || whole { next }
     { n = split($1, field, ".")
       good = NF == 2 && n == 10 && length(field[1]) == 10 && length(field[2]) == 12 &&
         $2 ~ /^[A-Za-z0-9+\/]*=*$/ && length($2) == letters(field[8])
       if (how == (good ? 2 : 1)) print
       if (good) { goods++; if (field[9] != "-") keys++ } else bads++ }
-    END { if (!how) print bads + 0, goods + 0, keys + 0 }'
+    END { if (!whole) exit 74; if (!how) print bads + 0, goods + 0, keys + 0 }'
 }
 
-# check_keys_compare - set check_fix to `remove KEY ID` for each file in keys/ without its message,
-# and `yes KEY ID` for each that is not confirmed. At a boot, print `yes KEY ID` also for a message
-# whose key has no file: a power cut may keep a slip and lose its key. At other times another verb
-# might settle that message meanwhile, and its key would come back. One pass over all names and
-# lines, one over all keys
+# check_keys_compare - set check_fix to `remove KEY ID` for keys without a message, `yes KEY ID` for
+# unconfirmed ones; at a boot, when none is settled meanwhile, also for those that a power cut lost
 check_keys_compare() {
   check_fix=$({
     {
@@ -426,8 +342,9 @@ check_keys() {
     esac
     [ ! -e "$check_path" ] || set_aside "keys/$check_key" || return
   done
-  for check_path in "$q"/keys/* "$q"/claimed/*/*; do [ ! -e "$check_path" ] ||
-    { check_keyed=1; break; }; done
+  for check_path in "$q"/keys/* "$q"/claimed/*/*; do
+    [ ! -e "$check_path" ] || check_keyed=1
+  done
   [ -n "$check_keyed" ] || return 0
   check_keys_compare || return
   # Lines of three words without blanks
@@ -454,9 +371,8 @@ yes" || { disk_failed "$q/keys"; return; }
   keys_remove "$check_gone"
 }
 
-# check_key_free ID - return 66 if it is proved that no message has the 12-digit ID. Its slip may
-# move while we look for it. But its body stays where it is as long as it has one, and flat files
-# move only under the lock, which we hold
+# check_key_free ID - return 66 if it is proved that no message has the 12-digit ID. Slips move
+# while we look, bodies do not
 check_key_free() {
   there "$q/body/$1"
   case $? in

@@ -3,9 +3,8 @@
 need engine/slip engine/queues engine/lock engine/push engine/boot engine/proof engine/process \
   engine/flat engine/reclaim engine/clock engine/wait bulk/batch
 
-# checkpoint QUEUE - promote, put back; then, with the lock, recover, sweep, fold, rotate the log.
-# Idempotent; runs beside all other verbs. A message that cannot be put back, since the disk is
-# full, does not keep the sweep from making room
+# checkpoint QUEUE - promote and put back; with the lock, recover, sweep, fold, rotate the log. What
+# cannot be put back does not keep the sweep from making room
 checkpoint() {
   queue_open "$1" || return
   clock_read
@@ -21,9 +20,8 @@ checkpoint_locked() {
   claims_recover && queue_sweep && queue_fold && tmp_sweep && log_rotate
 }
 
-# checkpoint_turn - called by the push that opens a new range of ids: run the checkpoint of its own
-# queue and of one other, a different one each time. So queues with few pushes get theirs too, and
-# no push has to run thousands of checkpoints
+# checkpoint_turn - for the push that opens a range: the checkpoint of its queue, and of another in
+# turn
 checkpoint_turn() {
   clock_follow || :
   checkpoint "$queue"
@@ -39,8 +37,7 @@ checkpoint_turn() {
   ids_sweep
 }
 
-# checkpoint_spool - run the checkpoint of every queue; then remove old ranges of ids, dead waiters
-# and dropped queues
+# checkpoint_spool - run the checkpoint of every queue, and sweep what is beside them
 checkpoint_spool() {
   clock_read
   clock_follow || :
@@ -53,20 +50,18 @@ checkpoint_spool() {
   return $spool_code
 }
 
-# spool_sweep [boot] - remove what killed processes have left beside the queues. `boot`: every
-# process and connection from before the boot is gone, even if another process has its PID now
+# spool_sweep [boot] - remove what killed processes left beside the queues; `boot`: all are dead
 spool_sweep() {
   spool_all=${1:-}
   wait_sweep "$spool_all"
   for spool_path in "$FLATQ_DIR"/.drop.* "$FLATQ_DIR"/.ids.old.* "$FLATQ_DIR"/.probe.* \
     ${spool_all:+"$FLATQ_DIR"/.doors/[0-9]*}; do
     [ -e "$spool_path" ] || continue
-    [ -n "$spool_all" ] || [ ! -e "/proc/1/stat" ] || owner_dead "${spool_path##*.}" || continue
+    [ -n "$spool_all" ] || owner_dead "${spool_path##*.}" || continue
     rm -rf "$spool_path"
   done
   [ -n "$spool_all" ] || return 0
-  # What disk_try has left elsewhere: a file or an empty directory. Only at a boot, since this lists
-  # all bodies
+  # What disk_try has left. Only at a boot, since this lists all bodies
   for spool_path in "$FLATQ_DIR"/.[a-z]*/probe.*.*-000000000000 \
     "$FLATQ_DIR"/*/probe.*.*-000000000000 "$FLATQ_DIR"/*/*/probe.*.*-000000000000; do
     [ -e "$spool_path" ] || continue
@@ -74,11 +69,8 @@ spool_sweep() {
   done
 }
 
-# A sink of flatq.spark (python/flatq/spark) stages the flat files of its tasks in
-# .spark/JOB/stage.*, and then writes .spark/JOB/plan, which says which of them go into the queue.
-# spark_sweep - remove what killed sinks have staged, once nothing in .spark/JOB/ has changed for a
-# week. If JOB has a plan, its stages stay, since the same job may be started again. A job once-*
-# cannot be started again, so all of it is removed
+# spark_sweep - remove what killed sinks of flatq.spark have staged in .spark/JOB, untouched for a
+# week; of once-*, which cannot be started again, the plan too
 spark_sweep() {
   for spark_job in "$FLATQ_DIR"/.spark/*/; do
     spark_job=${spark_job%/}
@@ -90,9 +82,8 @@ spark_sweep() {
   done
 }
 
-# spark_remove [../JOB] - remove JOB, or only its stages, if nothing there is younger than a week. A
-# sink holds a lock on JOB while it makes and carries out a plan. A sink that took longer than a
-# week finds its stages gone before it makes a plan, and fails
+# spark_remove [../JOB] - remove JOB, or its stages if there is no plan, unless something is younger
+# than a week, or a sink has the lock
 spark_remove() (
   cd -P "$FLATQ_DIR" && spark_home=$PWD && cd -P "$spark_job" &&
     [ "$PWD" = "${spark_home%/}/.spark/${spark_job##*/}" ] || exit
@@ -106,9 +97,8 @@ spark_remove() (
   [ "$spark_found" != end ] || exec rm -rf "$@"
 )
 
-# tmp_sweep [boot] - remove what killed holders of the lock have left in tmp/. The name of a file
-# that was written there without the lock begins with its writer's PID-TIME: remove it only if that
-# process is dead, or at a boot. What was set aside stays
+# tmp_sweep [boot] - with the lock, empty tmp/, but for what was set aside, and what a living
+# PID-TIME is writing
 tmp_sweep() {
   tmp_boot=${1:-}
   set --
@@ -143,17 +133,19 @@ log_rotate() {
 
 # ids_sweep - remove each range of ids but the newest
 ids_sweep() {
-  lock_spool || return
-  ids_last_range || { unlock_spool; return 74; }
+  under_spool ids_sweep_locked
+}
+
+# ids_sweep_locked - ids_sweep under the spool's lock
+ids_sweep_locked() {
+  ids_last_range || return
   clock_read
   for ids_range in "$FLATQ_DIR"/.ids/[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9]; do
     [ "$ids_range" != "$range" ] || break
-    # RACE: a push may have chosen this range before there was a newer one: without `open` it takes
-    # another id (ids_next). Rename before removing: a push that has slept since it chose this range
-    # must not find it half empty, and take an id a second time
+    # RACE: a push may have chosen this range, and sleep: without `open` it takes another id, but
+    # must not find some removed: so rename it first
     nonce_read
     ids_old=$FLATQ_DIR/.ids.old.$nonce.$$-$now
     rm -f "$ids_range/open" && mv -f "$ids_range" "$ids_old" && rm -rf "$ids_old"
   done
-  unlock_spool
 }

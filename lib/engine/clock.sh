@@ -1,5 +1,4 @@
-# engine/clock.sh - the wall clock, and calculation with times of 12 digits, in hundredths of a
-# second
+# engine/clock.sh - the wall clock, and times of 12 digits, in hundredths of a second
 
 # clock_add SECONDS TIME - set `later` to their sum. More than nine years count as nine years
 clock_add() {
@@ -19,15 +18,14 @@ clock_sub() {
   earlier=$padded
 }
 
-# clock_split TIME - set clock_s to its seconds, a number, and clock_c to its hundredths, two digits
+# clock_split TIME - set clock_s to its seconds, a number, and clock_c to two digits of hundredths
 clock_split() {
   clock_c=${1#"${1%??}"}
   unpad "${1%??}"
   clock_s=$unpadded
 }
 
-# clock_between FROM TO - set between_s and between_c to the seconds and the hundredths, 0 to 99,
-# from FROM to TO. If TO is earlier, between_s is below 0
+# clock_between FROM TO - set between_s, below 0 if TO is earlier, and between_c to its hundredths
 clock_between() {
   clock_split "$1"
   between_s=$clock_s between_c=$clock_c
@@ -45,8 +43,8 @@ clock_wall() {
   [ $wall_epoch -ge 0 ] || wall_epoch=0
 }
 
-# clock_follow - once in 100 seconds of a process, let the spool's wall clock follow the system's if
-# they differ by over a minute: set epoch, and note it in the record of this boot. Return 0 if so
+# clock_follow - once in 100 s, let the spool's wall clock follow the system's if they differ by
+# over a minute: set epoch, note it in the record of this boot, and return 0
 clock_follow() {
   [ "${clock_followed:-}" != "${now%????}" ] || return
   clock_followed=${now%????}
@@ -62,8 +60,7 @@ clock_follow() {
 }
 
 # window_clock TOP - set window_now to the time by the clock of delayed/TOP (engine/window.sh), and
-# window_ahead to its hundredths more than `now`; return 1 if nothing there can be due yet, or TOP
-# is no name of ours (then window_ahead is not set)
+# window_ahead to its hundredths more than `now`; return 1 if nothing there is due, or TOP not ours
 window_clock() {
   case $1 in
   *[!0-9.]* | *.*.* | 0?*.* | ???????????*.*) return 1 ;;

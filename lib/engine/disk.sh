@@ -15,9 +15,7 @@ disk_why() {
   return 74
 }
 
-# disk_reason DIRECTORY - set `reason` to the system's text for why a write below DIRECTORY just
-# failed. The shell does not tell, so try the write again with tools that do. Only failing verbs pay
-# for it.
+# disk_reason DIRECTORY - set `reason` to why a write there has failed: write with tools that tell
 disk_reason() {
   reason=$(disk_try "$1" 3>&1 | sed -n 's/^[^:]*: .*: \([A-Z][^:]*\)$/\1/p' | tail -n 1)
   case $reason in
@@ -27,11 +25,8 @@ disk_reason() {
   reason=${reason:-input or output failed}
 }
 
-# disk_try DIRECTORY - write 64 KiB to a new file there, or make a directory if no file can be
-# created; errors go to descriptor 3. CRASH: the next boot removes it (spool_sweep). Where slips
-# lie, a verb sets it aside, as it does with any name that is not ours: so no dot in front, which
-# would hide it from globs, and not from find. Beside the queues, a dot: a queue may have the other
-# name
+# disk_try DIRECTORY - write 64 KiB to a new file there, or make a directory; errors go to
+# descriptor 3. CRASH: spool_sweep removes it. A dot in front would hide it from globs among slips
 disk_try() {
   nonce_read
   case $1 in
@@ -42,8 +37,7 @@ disk_try() {
   rm -f "$1" || rmdir "$1"
 }
 
-# reader_gone TEXT - return whether base64's error lines say that nobody reads its output. Compare
-# only the end of a line: base64 also prints the file's path, which may hold these words
+# reader_gone TEXT - return whether a line of base64's errors ends by saying that nobody reads
 reader_gone() {
   case "$1
 " in

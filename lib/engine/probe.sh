@@ -1,15 +1,11 @@
-# engine/probe.sh - try whether each program does what flatq relies on, once after each boot.
-# lib/TOOLS.md lists what is tried here, and what is checked wherever it is used.
+# engine/probe.sh - try whether programs do what flatq relies on (lib/TOOLS.md)
 
-# tools_probe - return 70, with `why`, if a program does less than it must; else set base64_wrap,
-# sync_how, and probe_said to what was tried, a line each. Call it with the spool's lock, on
-# descriptor 8
+# tools_probe - with the spool's lock: return 70 if a program does less than it must; else set
+# base64_wrap, sync_how, and probe_said to what was tried
 tools_probe() {
   probe_said='' probe_try=$FLATQ_DIR/.try
-  [ -c /dev/full ] || {
-    why='/dev/full is missing, with which failed writes are tried: mount /dev'
-    return 70
-  }
+  why='/dev/full is missing, with which failed writes are tried: mount /dev'
+  [ -c /dev/full ] || return 70
   probe base64 coreutils 'cannot write one long line' probe_wrap &&
     probe base64 coreutils 'hides a read error' \
       probe_fails "$probe_try" /dev/null base64 "$base64_wrap" &&
@@ -35,7 +31,7 @@ tools_probe() {
     probe awk gawk 'does not know what flatq uses' probe_awk
 }
 
-# probe_sync - with FLATQ_SYNC=off nothing is synced. Not on the spool's disk: that may fail
+# probe_sync - try sync, in /dev, since the spool's disk may fail
 probe_sync() {
   [ "$spool_sync" = on ] || return 0
   probe sync coreutils 'cannot sync a directory' sync /dev &&
@@ -44,9 +40,8 @@ probe_sync() {
     probe sync coreutils 'hides that a file system could not be synced' probe_name sync
 }
 
-# probe_sync_file - succeed if `sync FILE` reports that it failed, or set sync_how=-f. The `sync
-# FILE` of uutils 0.12 syncs all file systems and reports nothing, but its `sync -d` and `sync -f`
-# report errors, by the same code; those of 0.0.30 do not. An error of -d can be tried here
+# probe_sync_file - succeed if `sync FILE` reports an error, or set sync_how=-f: in uutils 0.12, -d
+# and -f do, and -d can be tried
 probe_sync_file() {
   sync_how=
   ! probe_fails /dev/null /dev/null sync /dev/null || return 0
@@ -56,8 +51,7 @@ probe_sync_file() {
   esac
 }
 
-# probe TOOL PACKAGE SYMPTOM COMMAND ... - return 70, with `why`, if COMMAND fails twice: once, a
-# read or an open may fail by no fault of TOOL (R1)
+# probe TOOL PACKAGE SYMPTOM COMMAND ... - return 70, with `why`, if COMMAND fails twice (R1)
 probe() {
   probe_tool=$1 probe_package=$2 probe_symptom=$3
   shift 3
@@ -70,7 +64,6 @@ probe() {
   case $probe_path in
   '') why="$probe_tool is missing: install it (apk add $probe_package)" ;;
   */*)
-    # On Ubuntu, uutils replaces GNU's
     case $("$probe_tool" --version 2>&1) in
     *uutils*) probe_package="$probe_package; apt install coreutils-from-gnu" ;;
     esac
@@ -87,8 +80,7 @@ probe_fails() {
   { ! "$@"; } <"$probe_input" >"$probe_output"
 }
 
-# probe_wrap - set base64_wrap: GNU's wraps at 76 characters without -w0; one that does not know -w
-# does not wrap
+# probe_wrap - set base64_wrap to -w0 or, for one that does not know -w and does not wrap, to --
 probe_wrap() {
   for base64_wrap in -w0 --; do
     probe_out=$(printf '%0100d' 0 | base64 "$base64_wrap")
@@ -97,7 +89,6 @@ probe_wrap() {
   return 1
 }
 
-# No here-document: some shells make a file of it, for which a disk may have no room
 probe_encode() {
   printf ABC | base64 "$base64_wrap"
 }
@@ -106,8 +97,8 @@ probe_decode() {
   printf %s "$1" | base64 -d
 }
 
-# probe_name TOOL - refuse BusyBox's TOOL by its name, since these faults cannot be tried: its
-# base64 reports only the last of many failed writes, its sync -f no error of the disk
+# probe_name TOOL - refuse BusyBox's, whose fault cannot be tried: base64 reports only the last of
+# many failed writes, sync -f none
 probe_name() {
   case $("$1" --version 2>&1) in
   *BusyBox*) return 1 ;;
@@ -119,7 +110,7 @@ probe_pieces() {
   [ "$probe_out" = AB ]
 }
 
-# probe_rename - no directory can be moved by its name `.`: it can be copied
+# probe_rename - a directory cannot be moved by its name `.`, but be copied
 probe_rename() {
   ! mv -f "$probe_try/." "$FLATQ_DIR/.try.moved" && [ ! -e "$FLATQ_DIR/.try.moved" ] && return 0
   rmdir "$FLATQ_DIR/.try.moved"

@@ -1,8 +1,7 @@
 # engine/queues.sh - call a function for each queue of the spool
 
-# each_queue FUNCTION - call `FUNCTION NAME PATH` for each queue of the spool that one look sees,
-# which proves nothing (R1). If it fails for one, go on with the others; then return the code of the
-# first failure, with its `why`
+# each_queue FUNCTION - call `FUNCTION NAME PATH` for each queue that one look sees (no proof, R1);
+# then return the code of the first that failed, with its `why`
 each_queue() {
   each_code=0
   for each_path in "$FLATQ_DIR"/*/wal; do
@@ -12,8 +11,7 @@ each_queue() {
   return $each_code
 }
 
-# all_queues FUNCTION - as each_queue, but return 74, and call nothing, unless it is proved that
-# these are all (R1)
+# all_queues FUNCTION - as each_queue, but return 74 unless it is proved that these are all (R1)
 all_queues() {
   need engine/proof
   names_in "$FLATQ_DIR" || { why="spool $FLATQ_DIR: cannot be listed"; return 74; }
@@ -25,17 +23,16 @@ all_queues() {
   return $each_code
 }
 
-# each_one FUNCTION PATH - call `FUNCTION NAME PATH` if a queue is there; set each_code and each_why
-# if it is the first to fail
+# each_one FUNCTION PATH - each_queue for PATH, if it is a queue
 each_one() {
   [ -d "$2/wal" ] || return 0
   name_from_disk "${2##*/}"
-  # A directory that no verb has made is no queue; its name may hold what a terminal would obey
+  # No verb makes another name, which may hold what a terminal would obey
   name_check "$name_queue" && name_to_disk "$name_queue" && [ "$name_disk" = "${2##*/}" ] ||
     return 0
   "$1" "$name_queue" "$2" || {
     each_last=$?
-    # RACE: another process may drop the queue meanwhile: that is no error
+    # RACE: another verb may have dropped the queue
     [ ! -d "$2" ] || [ "$each_code" -ne 0 ] || each_code=$each_last each_why=$why
   }
 }

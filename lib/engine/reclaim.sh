@@ -1,10 +1,8 @@
-# engine/reclaim.sh - messages that come back by themselves (delay over, lease over, owner dead),
-# and the sweep of settled ones
+# engine/reclaim.sh - messages that come back by themselves, and the sweep of settled ones
 
 need engine/slip engine/lock engine/clock engine/process engine/settle bulk/batch
 
-# queue_promote - move delayed messages that are due to wal/. One mv moves many, since their names
-# stay the same
+# queue_promote - move delayed messages that are due to wal/, many at once: their names stay
 queue_promote() {
   set --
   promote_empty='' promote_count=0
@@ -15,133 +13,97 @@ queue_promote() {
       *[!0-9]*) continue ;;
       esac
       ! [ "$window_now" \< "${promote_path##*/}" ] || break
-      promote_empty="$promote_empty ${promote_path#"$q/delayed/"}"
-      promote_count=$((promote_count + 1))
       for promote_slip in "$promote_path"/*; do
-        [ -e "$promote_slip" ] || continue
-        set -- "$@" "$promote_slip"
+        [ ! -e "$promote_slip" ] || set -- "$@" "$promote_slip"
         [ $# -lt 100 ] || { promote_these "$@"; set --; }
       done
-      [ $promote_count -lt 200 ] || { promote_flush "$@"; set --; }
+      promote_empty="$promote_empty ${promote_path#"$q/delayed/"}"
+      promote_count=$((promote_count + 1))
+      [ $promote_count -lt 200 ] || { promote_these "$@"; set --; }
     done
   done
-  promote_flush "$@"
+  promote_these "$@"
 }
 
-# promote_flush PATH ... - move the messages that are left, and remove the directories that are
-# empty now, some hundred at a time (R9)
-promote_flush() {
-  [ $# -eq 0 ] || promote_these "$@"
+# promote_these PATH ... - move these to wal/, under the lock if a count may miss them; remove the
+# directories in promote_empty
+promote_these() {
+  # RACE: mv does not find what another verb has moved
+  if [ $# -eq 0 ]; then :
+  elif seen "$q/conf"; then under_lock mv -f "$@" "$q/wal/"
+  else mv -f "$@" "$q/wal/"; fi
+  [ $# -eq 0 ] || wake "$q/wait"
   # shellcheck disable=SC2086 # names without blanks
   [ -z "$promote_empty" ] || (cd "$q/delayed" && exec rmdir -p $promote_empty) || :
   promote_empty='' promote_count=0
 }
 
-# promote_these PATH ... - move these messages to wal/; under the lock if the queue has a conf, so
-# that a count does not miss them on their way
-promote_these() {
-  need engine/lock
-  if [ -z "$lock_held" ] && seen "$q/conf"; then
-    lock_queue || return
-    mv -f "$@" "$q/wal/"
-    unlock_queue
-  else
-    # RACE: mv does not find what another verb has already moved
-    mv -f "$@" "$q/wal/"
-  fi
-  wake "$q/wait"
-}
-
-# queue_reclaim - put back messages whose lease is over or whose owner is dead; sweep if many are
-# settled
+# queue_reclaim - put back what has no lease or owner any more; sweep if many are settled
 queue_reclaim() {
   queue_conf || return
-  reclaim_saw='' reclaim_code=0
+  reclaim_saw='' reclaim_code=0 reclaim_alive=0
   set -- "$q"/out/*
   if [ $# -gt 200 ]; then
     reclaim_saw=1
-    reclaim_filter "$@" || return
-    set --
-    for reclaim_name in $reclaim_due; do set -- "$@" "$q/out/$reclaim_name"; done
+    reclaim_some "$@" || return
+    # shellcheck disable=SC2086 # names without blanks
+    set -- $reclaim_names
   fi
-  for slip_path in "$@"; do
-    reclaim_name=${slip_path##*/}
-    [ -e "$slip_path" ] || continue
-    reclaim_saw=1
-    [ ! -e "$q/done/$reclaim_name" ] || continue
+  for reclaim_name in "$@"; do
+    reclaim_name=${reclaim_name##*/} slip_path=$q/out/${reclaim_name##*/}
+    [ "$reclaim_name" != '*' ] || [ -e "$slip_path" ] || break
+    reclaim_saw=1 reclaim_owner=${reclaim_name%.*}
     case $reclaim_name in
-    batch.*)
-      reclaim_name=${reclaim_name#batch.}
-      ! owner_dead "${reclaim_name%%.*}" && ! lease_over "${reclaim_name##*.}" ||
-        batch_putback "$slip_path" || reclaim_failed $?
-      continue ;;
+    batch.*) reclaim_owner=${reclaim_owner#batch.} reclaim_owner=${reclaim_owner%%.*} ;;
+    ??????????.????????????.*.????????????) reclaim_owner=${reclaim_owner##*.} ;;
+    *) set_aside "out/$reclaim_name"; continue ;;
     esac
-    slip_parse "$reclaim_name" || { set_aside "out/$reclaim_name"; continue; }
-    if [ "$slip_owner" != 0 ] && owner_dead "$slip_owner"; then
-      # RACE: an owner creates its marker, then dies. So look for the marker only after we have seen
-      # the owner dead
-      ! reclaim_settled || continue
-      message_putback dead || reclaim_failed $?
-    elif lease_over "$slip_deadline"; then
-      message_putback expired || reclaim_failed $?
+    reclaim_why=expired
+    if ! lease_over "${reclaim_name##*.}"; then
+      [ "$reclaim_owner" != "$reclaim_alive" ] && [ "$reclaim_owner" != 0 ] || continue
+      reclaim_why=
     fi
+    ! is_settled "$slip_path" || continue
+    if [ "$reclaim_owner" != 0 ] && owner_dead "$reclaim_owner"; then
+      # RACE: it may have made its marker before it died
+      ! reclaim_settled || continue
+      reclaim_why=dead
+    fi
+    case $reclaim_why.$reclaim_name in
+    .*) reclaim_alive=$reclaim_owner; continue ;;
+    *.batch.*) batch_putback "$slip_path" ;;
+    *) if slip_parse "$reclaim_name"; then message_putback "$reclaim_why"
+      else set_aside "out/$reclaim_name"; fi ;;
+    esac || reclaim_failed $?
   done
   set -- "$q"/done/*
   [ $# -lt 200 ] || queue_sweep || return
-  [ $reclaim_code -eq 0 ] || why=$reclaim_why
+  [ $reclaim_code -eq 0 ] || why=$reclaim_said
   return $reclaim_code
 }
 
-# reclaim_filter PATH ... - of these many in out/, set reclaim_due to the names of those whose lease
-# is over or whose owner is dead, and which are not settled. Two passes: each owner is asked for
-# once
-reclaim_filter() {
-  reclaim_dead=' '
-  reclaim_pick "$@" || return
-  reclaim_due=
-  for reclaim_name in $reclaim_picked; do
-    case $reclaim_name in
-    *.*) reclaim_due="$reclaim_due $reclaim_name" ;;
-    *) ! owner_dead "$reclaim_name" || reclaim_dead="$reclaim_dead$reclaim_name " ;;
-    esac
-  done
-  [ "$reclaim_dead" != ' ' ] || return 0
-  reclaim_pick "$@" || return
-  reclaim_due=$reclaim_picked
-}
-
-# reclaim_pick PATH ... - set reclaim_picked to the names of those whose lease is over or whose
-# owner is in reclaim_dead; and, as long as that is empty, to each owner
-reclaim_pick() {
-  reclaim_picked=$({ printf '%s\n' "$q"/done/* '' "$@" 9>&-; } |
-    awk -F / -v "now=$now." -v "dead=$reclaim_dead" '
-    $0 == "" { out = 1; next }
-    !out { settled[$NF]; next }
-    $NF in settled || $NF ~ /[^0-9a-z.-]/ { next }
-    { n = split($NF, field, ".")
-      owner = field[1] == "batch" ? field[2] : field[n - 1]
-      if (field[n] != "000000000000" && field[n] "." <= now || index(dead, " " owner " ")) print $NF
-      else if (dead == " " && owner ~ /-/ && !(owner in owners)) { owners[owner]; print owner } }
+# reclaim_some PATH ... - of many, set reclaim_names to those with an owner, or whose lease is over
+reclaim_some() {
+  reclaim_names=$(printf '%s\n' "$@" 9>&- | awk -F / -v "now=$now." '
+    $NF ~ /[^0-9a-z.-]/ { next }
+    { n = split($NF, field, "."); if (field[n - 1] != "0" || field[n] "." <= now) print $NF }
     END { print "end" }' 9>&-)
-  case $reclaim_picked in
-  *end) reclaim_picked=${reclaim_picked%end} ;;
+  case $reclaim_names in
+  *end) reclaim_names=${reclaim_names%end} ;;
   *) why="queue '$queue': cannot look for ended leases"; return 74 ;;
   esac
 }
 
-# reclaim_failed CODE - note why a message could not be put back: queue_reclaim puts back the
-# others, then returns 74. RACE: it is no error if another process was faster, or has dropped the
-# queue
+# reclaim_failed CODE - note a failure for the end of queue_reclaim. RACE: it is none if another
+# process was faster
 reclaim_failed() {
   case $1 in
   66 | 69) ;;
-  *) reclaim_code=74 reclaim_why=$why ;;
+  *) reclaim_code=74 reclaim_said=$why ;;
   esac
 }
 
-# reclaim_settled - look for the marker of reclaim_name, whose owner is dead. Return 1 if it is
-# proved that there is none: only then may the message be put back. Return 0 if there is one, or if
-# that is unknown (then reclaim_code is set)
+# reclaim_settled - return 1 if it is proved that reclaim_name, whose owner is dead, has no marker
 reclaim_settled() {
   need engine/proof
   there "$q/done/$reclaim_name"
@@ -151,7 +113,7 @@ reclaim_settled() {
   esac
 }
 
-# lease_over DEADLINE - return whether there is a deadline and it has passed
+# lease_over DEADLINE - return whether there is a deadline, and it has passed
 lease_over() {
   case $1 in
   000000000000 | *[!0-9]*) return 1 ;;
@@ -159,14 +121,13 @@ lease_over() {
   ! [ "$now" \< "$1" ]
 }
 
-# queue_sweep - remove settled messages: the slip in out/ if it was settled by a marker; the key;
-# once these are synced, the body; last the name in done/
+# queue_sweep - remove settled messages: slip and key; when these are synced, body, then marker
 queue_sweep() {
   need engine/lock
   under_lock queue_sweep_locked
 }
 
-# queue_sweep_locked - queue_sweep under the lock, 200 names at a time
+# queue_sweep_locked - queue_sweep under the lock
 queue_sweep_locked() {
   sweep_names='' sweep_count=0
   for sweep_path in "$q"/done/*; do
@@ -183,8 +144,7 @@ queue_sweep_locked() {
   [ $sweep_count -eq 0 ] || sweep_these
 }
 
-# sweep_these - remove the settled messages in sweep_names. Of a single message, remove the slip in
-# out/ first; of a batch, the batch last (batch_sweep)
+# sweep_these - queue_sweep for sweep_names
 sweep_these() {
   sweep_out='' sweep_bodies='' sweep_keys=
   for sweep_name in $sweep_names; do
@@ -204,7 +164,7 @@ sweep_these() {
   } || disk_failed "$q/done"
 }
 
-# sweep_key - remove the key of a settled message, if the key still belongs to it
+# sweep_key - add the key in the slip_ variables to sweep_keys, if it is still the message's
 sweep_key() {
   [ "$slip_key" != - ] || return 0
   need engine/key

@@ -12,12 +12,10 @@ spool_find() {
   esac
 }
 
-# spool_open [make] - find the spool, and recover it if this is its first use since the system
-# started. Return 66 if there is none, unless it is to `make` one, and may. Set `boot` to what the
-# kernel calls this boot
+# spool_open [make] - find the spool, recover it at its first use in this boot, and set `boot` to
+# its id; return 66 if there is none, unless to `make` one
 spool_open() {
   spool_find || return
-  # Without it nobody would look, after a power cut, for slips whose bodies did not reach the disk
   read -r boot <"$FLATQ_PROC/sys/kernel/random/boot_id" || {
     why='cannot read when the system was started: mount /proc'
     [ ! -e "$FLATQ_PROC/sys/kernel/random/boot_id" ] || return 74
@@ -34,11 +32,8 @@ spool_open() {
   return 64
 }
 
-# boot_read - read the record of this boot, whose name is BOOT.vFORMAT.EPOCH.BASE64_WRAP.SYNC: set
-# epoch (the wall clock at the boot), base64_wrap, spool_sync (on or off), and sync_how (`-f` if
-# sync takes nothing else); and boot_unread, if a queue could not be read then. Return 66 if no verb
-# of this format has run since this boot. A record that cannot be seen is no new boot (R1): recovery
-# would put back what living owners hold
+# boot_read - read the record of this boot (lib/README.md, "Places"): set epoch, base64_wrap,
+# spool_sync, sync_how (`-f` or nothing), boot_unread; return 66 if it is proved that there is none
 boot_read() {
   set -- "$FLATQ_DIR/.boot/$boot".*
   [ "$1" != "$FLATQ_DIR/.boot/$boot.*" ] || { need engine/boot; boot_missing; return; }
@@ -49,7 +44,7 @@ boot_read() {
   case ${1:-} in
   v1) ;;
   v*) need engine/boot; spool_newer "${1#v}"; return ;;
-  # An earlier flatq gave it none
+  # An earlier version's
   *) set -- v0 "$@" ;;
   esac
   epoch=${2:-} base64_wrap=${3:-} sync_how='' spool_sync=${4:-} boot_unread=${5:+.$5}
@@ -65,15 +60,15 @@ boot_read() {
   return 74
 }
 
-# queue_open NAME [make] - set `queue`, and `q` to its directory; return 66 if there is none and
-# `make` is not given
+# queue_open NAME [make] - set `queue`, and `q` to its directory; return 66 if there is none, unless
+# to `make` it
 queue_open() {
   name_check "$1" || return
   queue=$1 reclaim_saw=
   name_to_disk "$1"
   q=$FLATQ_DIR/$name_disk
   [ -z "$boot_unread" ] || { need engine/boot; queue_mend || return; }
-  # The lock is created last: if it exists, the places are synced
+  # The lock is created last
   [ -e "$q/lock" ] && return 0
   if [ $# -ne 2 ]; then
     need engine/proof
@@ -97,9 +92,8 @@ file_mark() {
   file_new "$1" || [ -e "$1" ]
 }
 
-# queue_look - set queue_files to the paths of closed, conf, dropping and all else in $q that begins
-# with c, d or l, each with a blank behind it. The listing must contain `lock`, or it has failed and
-# proves nothing (R1)
+# queue_look - set queue_files to the paths in $q that begin with c, d or l, a blank behind each; a
+# listing without `lock` has failed (R1)
 queue_look() {
   set -- "$q"/[cdl]*
   queue_files="$* "
@@ -127,15 +121,14 @@ slip_format() {
   slip=$slip.$slip_size.$slip_key.$slip_counts
 }
 
-# sync_paths PATH ... - sync these files and directories, if the spool is one that syncs; if it
-# fails, return 74, with `why`
+# sync_paths PATH ... - sync these files and directories, if the spool syncs; return 74 if that
+# fails
 sync_paths() {
   [ "$spool_sync" = on ] || return 0
   # shellcheck disable=SC2086 # an option or none
   sync $sync_how "$@" && return 0
   # shellcheck disable=SC2086
-  # A signal to a worker's group ends its `sync`, and not the worker: once more. Never after an
-  # error, which the kernel may report only once
+  # A signal may have ended it: once more, but never after an error, which is reported only once
   [ $? -gt 128 ] && sync $sync_how "$@" && return 0
   sync_failed
 }
@@ -146,8 +139,7 @@ sync_failed() {
   return 74
 }
 
-# log_line VERB ID TRIES SIZE MILLISECONDS REASON - write these six words to the queue's log, behind
-# epoch_time. If that fails, go on
+# log_line VERB ID TRIES SIZE MILLISECONDS REASON - write epoch_time and these to the log, or go on
 log_line() {
   printf '%s.%s %s %s %s %s %s %s\n' \
     "${epoch_time%??}" "${epoch_time#"${epoch_time%??}"}" "$@" >>"$q/log" || :
@@ -156,7 +148,6 @@ log_line() {
 # wake DIRECTORY [COUNT] - wake COUNT (else 1) of the processes that wait there (engine/wait.sh)
 wake() {
   for wake_path in "$1"/*; do break; done
-  # RACE: the first that was listed may leave now, and others are there: so compare with the
-  # pattern, and do not ask whether the file is there
+  # RACE: the first may leave now, and others be there: so do not ask whether it is there
   [ "$wake_path" = "$1/*" ] || { need engine/wait; wake_some "$@"; }
 }

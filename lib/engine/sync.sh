@@ -1,32 +1,17 @@
-# engine/sync.sh - sync many new files by their whole file system, and files that other verbs may
-# move meanwhile
+# engine/sync.sh - sync many files, and files that other verbs may move
 
-# sync_many PATH - as sync_paths, for many new files at once: sync the whole file system that PATH
-# lies on
+# sync_many PATH - as sync_paths, for many new files: sync the file system of PATH
 sync_many() {
   [ "$spool_sync" = off ] || sync -f "$1" || sync_failed
 }
 
-# sync_moving PATH ... - as sync_paths, but other verbs may have removed a PATH since: an emptied
-# directory of delayed/, buried/ or head/, or the body of a message that was taken. If that is all
-# that `sync` complains about, sync the whole file system, since the message may be anywhere now
+# sync_moving PATH ... - as sync_paths, but if `sync` complains only that other verbs have removed a
+# PATH, sync the file system: the message may be anywhere
 sync_moving() {
   [ "$spool_sync" = on ] || return 0
   # shellcheck disable=SC2086
   sync_said=$(exec sync $sync_how "$@" 2>&1 9>&-) && return 0
-  [ -n "$sync_said" ] || { sync_failed; return; }
-  while [ -n "$sync_said" ]; do
-    case ${sync_said%%'
-'*} in
-    *': No such file or directory') ;;
-    *) sync_failed; return ;;
-    esac
-    case $sync_said in
-    *'
-'*) sync_said=${sync_said#*'
-'} ;;
-    *) sync_said= ;;
-    esac
-  done
+  [ "$(printf '%s\n' "$sync_said" | sed '/: No such file or directory$/d' && printf end)" = end ] ||
+    { sync_failed; return; }
   sync_many "$q"
 }

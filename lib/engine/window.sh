@@ -1,14 +1,13 @@
-# engine/window.sh - delayed/ and buried/, where messages lie in directories by time, so that a verb
-# reads some of the names and not all. A window is one directory of these, for a span of time
+# engine/window.sh - delayed/ and buried/, where messages lie in directories by time (windows): a
+# door has no memory for all names
 #
 #   delayed/[SINCE.]THOUSANDS/WHEN/SLIP        WHEN it is due
 #   buried/THOUSANDS/TENS/WHEN.SLIP.REASON     WHEN it was buried
 #
 # WHEN is in hundredths of a second: of buried/ since 1970; of delayed/ since this boot or, for what
 # was delayed before it, since SINCE, the wall clock's time of its own boot (boot_delayed). TENS is
-# WHEN without its last three digits, THOUSANDS without its last five. All names of a place may be
-# more than a door's handler has memory for. Earlier versions had buried messages in buried/ itself,
-# and WHEN of delayed/ since 1970, without SINCE: THOUSANDS then does not begin with 0.
+# WHEN without its last three digits, THOUSANDS without its last five. Earlier versions had buried
+# messages in buried/ itself, and in delayed/ counted since 1970: THOUSANDS does not begin with 0.
 
 need engine/clock
 
@@ -16,10 +15,9 @@ need engine/clock
 window_make() {
   place=$q/$1 window_tries=
   while [ ! -d "$place" ]; do
-    # Without -p, so that nothing of a dropped queue is created again
+    # Without -p, which would make a dropped queue again
     mkdir "${place%/*}" "$place" && continue
-    # RACE: a drop has removed delayed/ or buried/; or other verbs remove empty directories, and
-    # make them again, between our two mkdirs
+    # RACE: a drop has removed the place, or other verbs empty directories
     need engine/lock
     drop_wait
     window_code=$?
@@ -29,19 +27,17 @@ window_make() {
   done
 }
 
-# delay_place SECONDS - set `place` to delayed/THOUSANDS/WHEN, and create it. So the first name
-# tells whether anything is due, and one mv puts back all messages that are due together
+# delay_place SECONDS - set `place` to delayed/THOUSANDS/WHEN, and create it
 delay_place() {
-  # The input of a push, or an unfold, may have taken longer than the delay (R5)
+  # R5
   clock_read
   clock_follow || :
   clock_add "$1" "$now"
   window_make "delayed/${later%?????}/$later"
 }
 
-# windows PLACE FUNCTION - call `FUNCTION PATH ...` for the messages of each window of PLACE, in the
-# order of time, as long as it returns 66; return what it returned last. Remove empty windows. 74:
-# one cannot be listed
+# windows PLACE FUNCTION - call `FUNCTION PATH ...` for each window of PLACE, in the order of time,
+# while it returns 66, and return its last code; remove empty windows. 74: one cannot be listed
 windows() {
   window_call=$2
   for window_top in "$q/$1"/*; do
@@ -62,8 +58,7 @@ window_below() {
   return 66
 }
 
-# window_in PATH FUNCTION - call FUNCTION for what is in the directory PATH, or window_call for PATH
-# itself if it is none
+# window_in PATH FUNCTION - call FUNCTION for what is in PATH, or window_call for PATH, a file
 window_in() {
   [ -e "$1" ] || return 66
   [ -d "$1" ] || { "$window_call" "$1"; return; }
@@ -75,8 +70,7 @@ window_in() {
       "$window_next" "$@"
       return
     fi
-    # RACE: a message may have come since, or another verb may have removed it, which proves that it
-    # was empty
+    # RACE: a message may have come, or another verb has removed the directory, which was empty then
     ! rmdir "$1" || return 66
     need engine/proof
     ! absent "$1" || return 66

@@ -163,8 +163,8 @@ MUTANTS: dict[str, Mutant] = {
         ('receipt_find(): [ "$slip_tries.$slip_nonce" = "$receipt_tries.$receipt_nonce" ]', 'true'),
     )),
     'a lease ends at once': Mutant(histories('leases'), (
-        ('queue_reclaim(): lease_over "$slip_deadline"; then',
-        '[ "$slip_deadline" != 000000000000 ]; then'),
+        ('queue_reclaim(): lease_over "${reclaim_name##*.}"; then',
+        '[ "${reclaim_name##*.}" != 000000000000 ]; then'),
     )),
     'put back without a second look for the marker': Mutant(
         race('settled while its owner is looked for'), (
