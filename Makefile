@@ -47,7 +47,7 @@ venv:
 	@cmp -s tests/requirements.txt .venv/made && $(VENV) -c 'import pytest' 2>/dev/null || { \
 	  printf 'flatq: making .venv\n' && rm -rf .venv && $(PYTHON) -m venv .venv && \
 	  $(VENV) -m pip install -q --disable-pip-version-check -r tests/requirements.txt && \
-	  cp tests/requirements.txt .venv/made && tests/bin/archive; }
+	  cp tests/requirements.txt .venv/made; }
 
 test test-all:
 	@PYTHON='$(PYTHON)' tests/bin/need $@

@@ -1,8 +1,8 @@
 """The bench's row `pipeline`: flatq.spark beside Spark's own text reader, in one session, in turn.
 The session is a process of .venv's Python, since the bench itself runs without packages.
 
-    rows(work, quick, progress)           what the bench adds to its tables: ratios, detail, notes, raw
-    spark.py WORK [quick] [MESSAGES ...]  only the measurements, a JSON line each, for so many messages; quick: in one session, without commands"""
+    rows(work, quick, progress)           what the bench adds to its tables
+    spark.py WORK [quick] [MESSAGES ...]  a JSON line for each measurement; quick: no commands"""
 
 import contextlib
 import functools
@@ -193,11 +193,12 @@ class Measure:
         print(json.dumps(found), flush=True)
 
     def session(self):
-        from flatq import spark as flatq_spark
+        from flatq.pipeline import __main__ as command
 
         made = []
-        self.say(measured("session", None, lambda: made.append(flatq_spark.session("bench",
-            "local[2]", {"spark.driver.memory": "1g"}))))
+        args = command.parser().parse_args(["drain", "jobs", "--to", "x", "--master", "local[2]",
+            "--conf", "spark.driver.memory=1g"])
+        self.say(measured("session", None, lambda: made.append(command.session(args))))
         self.spark = made[0]
 
     def fill(self, spool, messages):
@@ -223,7 +224,7 @@ class Measure:
         self.to_parquet(rows.selectExpr("unbase64(split(value, '\\t')[1]) AS value"))
 
     def flatq(self, spool, **options):
-        rows = self.spark.read.format("flatq").options(path=str(spool), queue="jobs", base64="true",
+        rows = self.spark.read.format("flatq").options(path=str(spool), subscribe="jobs", base64="true",
             **options).load()
         self.to_parquet(rows.selectExpr("queue", "offset", "timestamp", "unbase64(value) AS value",
             "attempts"))
@@ -260,7 +261,7 @@ class Measure:
         back = self.work / "back"
 
         def write():
-            rows.write.format("flatq").options(path=str(back), queue="jobs").mode("append").save()
+            rows.write.format("flatq").options(path=str(back), topic="jobs").mode("append").save()
 
         self.say(measured("to a queue, synced", messages, write, rounds,
             lambda: shutil.rmtree(back, ignore_errors=True)))

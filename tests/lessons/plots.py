@@ -1,14 +1,10 @@
 """Two pictures, as SVG: what a pop writes, by depth (lesson 12), and what each crash point leaves
 (lessons 2 to 4).
 
-The first is measured here. The second shows the pipeline's results, if there are any; else one row
-of them, which is made here:
-    PYTHONPATH=python .venv/bin/python -m flatq.pipeline campaign --family article --limit 1 --to .pipeline/outcomes"""
+Both are measured here."""
 from __future__ import annotations
 
-import json
 import math
-import subprocess
 import sys
 import tempfile
 from html import escape
@@ -82,22 +78,6 @@ def cost() -> str:
     return svg(760, 390, drawn)
 
 
-def piped() -> list[dict]:
-    """The rows that `flatq.pipeline campaign --family article` has written to .pipeline/outcomes,
-    read by a Python that has pyarrow."""
-    if not PIPED.is_dir():
-        return []
-    script = "import json, sys, pyarrow.parquet as pq; print(json.dumps(pq.read_table(sys.argv[1], columns=sys.argv[2:]).to_pylist()))"
-    columns = ("family", "verb", "fault", "point", "call", "outcome", "detail")
-    done = subprocess.run([PYTHON, "-c", script, PIPED, *columns], stdout=subprocess.PIPE,
-        check=False)
-    if done.returncode:
-        return []
-    found = [one for one in json.loads(done.stdout) if one["family"] == "article"
-        and one["fault"] in SHOWN and one["outcome"] != "not reached"]
-    return sorted(found, key=lambda one: one["point"])
-
-
 def measured() -> list[dict]:
     """One of the laboratory's rows, made here."""
     with tempfile.TemporaryDirectory() as work:
@@ -132,17 +112,13 @@ def crashes(found: list[dict]) -> str:
 SIDES = ("article", "flatq")
 #: the rows of the laboratory's comparison that have a point for each call
 SHOWN = list(article.ROWS)[:5]
-PIPED, PYTHON = course.ROOT / ".pipeline/outcomes", course.ROOT / ".venv/bin/python"
 
 
 def write(target: Path) -> None:
     target.mkdir(exist_ok=True)
-    found = piped()
-    source = f"of {PIPED}" if found else "measured here"
-    for name, picture, of in (("cost", cost(), "measured here"),
-            ("crash-points", crashes(found or measured()), source)):
+    for name, picture in (("cost", cost()), ("crash-points", crashes(measured()))):
         (target / f"{name}.svg").write_text(picture)
-        print(f"{target / name}.svg ({of})")
+        print(f"{target / name}.svg (measured here)")
 
 
 if __name__ == "__main__":

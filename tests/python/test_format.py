@@ -1,8 +1,6 @@
 """flatq.spark reads and writes flat files with pyarrow alone, without Spark and without Java."""
 
-import ast
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -69,26 +67,6 @@ def test_what_the_verbs_write(flatq):
     assert [subprocess.run(["base64", "-d"], input=row["value"].encode(),
         capture_output=True).stdout for row in text[:20]] == [
         row["value"] for row in rows[:20]]
-
-
-def test_no_other_module_knows_what_lies_in_a_spool():
-    """The other modules know neither the names of directories nor the parts of a file's name."""
-    modules = [path for place in ("spark", "pipeline")
-        for path in sorted((ROOT / "python/flatq" / place).glob("*.py"))]
-    assert len(modules) > 12
-    for path in modules:
-        if path.name == "format.py":
-            continue
-        tree = ast.parse(path.read_text())
-        strings = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)
-            and isinstance(node.value, str)}
-        assert not {"wal", "body", "fold", "unfold", ".ids"} & strings, path
-        known = {"claimed"} & strings if path.name != "__init__.py" else set()
-        # a module must ask flat for a part of a flat file's name, not cut it out itself
-        cut = [node.lineno for node in ast.walk(tree) if isinstance(node, ast.Subscript)
-            and re.search(r"\bpath\b|basename", ast.unparse(node.value))]
-        assert (known, [line for line in cut if path.name in ("sink.py", "source.py",
-            "options.py")]) == (set(), []), path
 
 
 def test_what_a_name_says(flatq, tmp_path):
@@ -171,25 +149,6 @@ def test_a_failed_sync_is_an_error(flatq, tmp_path, monkeypatch):
     flatq("drop", "default", check=0)
 
 
-def test_a_server_that_is_gone_keeps_no_settle(tmp_path, monkeypatch):
-    """Who looks at its files would wait for ever."""
-    from flatq.spark import options
-
-    (tmp_path / "a b").mkdir()
-    kinds = ("nfs4", "fuse.sshfs", "ext4")
-    text = "".join(f"1 1 0:1 / {tmp_path}/{kind} rw - {kind} x rw\n"
-        for kind in kinds) + f"1 1 0:1 / {tmp_path}/a\\040b rw shared:1 - ext4 x rw\n"
-    (tmp_path / "mounts").write_text(text)
-    looked, isdir = [], os.path.isdir
-    monkeypatch.setattr(options, "open", lambda path, mode: open(tmp_path / "mounts", mode),
-        raising=False)
-    monkeypatch.setattr(os.path, "isdir", lambda path: looked.append(os.path.basename(path))
-        or isdir(path))
-    monkeypatch.delenv("FLATQ_SYNC", raising=False)
-    options.sync_all(str(tmp_path))
-    assert looked == ["ext4", "a b"]
-
-
 def test_files_of_a_stage(tmp_path):
     """A file has 500 messages or some MiB at most, and no ids across a hundred thousand. A message
     over the limit has a file of its own."""
@@ -215,55 +174,69 @@ def test_any_range_of_offsets(tmp_path):
             low:high]
 
 
-def test_packing():
-    pieces = [flat.Piece(str(n), count, count) for n,
-        count in enumerate([500] * 30 + [1] * 20 + [2000])]
+def test_packing(tmp_path):
+    numbers = [b"%d" % n for n in range(1700)]
+    pieces = staged(tmp_path, numbers)
     for partitions in (1, 2, 3, 8, 200):
         lists = flat.pack(pieces, partitions)
-        assert [piece for some in lists for piece in some] == pieces and len(
-            lists) <= partitions and all(lists)
-    assert [sum(piece.count for piece in some) for some in flat.pack([flat.Piece("", 500,
-        500)] * 40, 4)] == [5000] * 4
+        assert len(lists) <= partitions and all(lists)
+        assert [row["value"] for some in lists for row in table(some)] == numbers
+    assert max(sum(piece.count for piece in some) for some in flat.pack(pieces, 4)) <= 500
     assert flat.pack([], 3) == []
 
 
-@pytest.mark.parametrize("damage, says", [
-    (lambda lines: lines[:7] + [b"nonsense\n"] + lines[8:], "line 8 is damaged"),
-    (lambda lines: lines[:7] + [b"\n"] + lines[8:], "line 8 is damaged"),
-    (lambda lines: lines[:7] + [lines[7].replace(b"\t", b"\t\t")] + lines[8:], "line 8 is damaged"),
-    (lambda lines: lines[:7] + [lines[7].replace(b"\t", b" ")] + lines[8:], "line 8 is damaged"),
-    (lambda lines: lines[:7] + [lines[7][:-2] + b"\n"] + lines[8:], "line 8 is damaged"),
-    (lambda lines: lines[:7] + [lines[7][:-5] + b"\n"] + lines[8:],
-    "99 bytes, and its slip says 100"),
-    (lambda lines: lines[:7] + [lines[7][:-9] + b"\x80*\n"] + lines[8:], "line 8 is damaged"),
-    (lambda lines: lines[:7] + [lines[7][:80] + b"*" + lines[7][81:]] + lines[8:],
-    "line 8 is damaged"),
-    (lambda lines: lines[:7] + [lines[7][:80] + b"\0" + lines[7][81:]] + lines[8:],
-    "line 8 is damaged"),
-    (lambda lines: lines[:7] + [b"\0" * 99 + b"\n"] + lines[8:], "line 8 is damaged"),
-    (lambda lines: lines[:7] + [b"x" + lines[7]] + lines[8:], "line 8 is damaged"),
-    (lambda lines: lines[:-1] + [lines[-1][:-1]], "line 20 ends without a newline"),
-    (lambda lines: lines[:-1] + [lines[-1][:50]], "line 20 ends without a newline"),
-])
+#: what becomes of lines of a flat file, the eighth of them above all
+DAMAGES = {
+    "nonsense": lambda line: b"nonsense\n", "empty": lambda line: b"\n",
+    "two tabs": lambda line: line.replace(b"\t", b"\t\t"),
+    "no tab": lambda line: line.replace(b"\t", b" "),
+    "shorter": lambda line: line[:-2] + b"\n", "four shorter": lambda line: line[:-5] + b"\n",
+    "no ASCII": lambda line: line[:-9] + b"\x80*\n",
+    "no base64": lambda line: line[:80] + b"*" + line[81:],
+    "NUL": lambda line: line[:80] + b"\0" + line[81:], "NULs": lambda line: b"\0" * 99 + b"\n",
+    "no number": lambda line: b"x" + line, "CR": lambda line: line[:80] + b"\r" + line[81:],
+    "cut": None, "cut early": None,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("base64", [False, True])
-def test_a_damaged_line(tmp_path, damage, says, base64):
+def test_a_damaged_line(tmp_path, damage, base64):
     """The error names the file and the line. Where data may be lost, the other messages are read,
     at their offsets."""
     bodies = [os.urandom(100) for _ in range(1000)]
     pieces = staged(tmp_path, bodies)
     path = Path(pieces[1].path)
     lines = path.read_bytes().splitlines(True)[:20]
+    if DAMAGES[damage]:
+        lines[7] = DAMAGES[damage](lines[7])
+    else:
+        lines[-1] = lines[-1][:50 if damage == "cut early" else -1]
     small = path.with_name(path.name.replace(".500.", ".20."))
     path.unlink()
-    small.write_bytes(b"".join(damage(lines)))
+    small.write_bytes(b"".join(lines))
     pieces[1] = flat.flat(str(small), 500)
-    with pytest.raises((flat.Damaged, flat.Lost), match=says) as raised:
+    says = "line 8 is damaged" if DAMAGES[damage] else "line 20 ends without a newline"
+    with pytest.raises(flat.Damaged, match=says) as raised:
         table(pieces, base64=base64)
     assert str(small) in str(raised.value)
     rows = table(pieces, base64=base64, strict=False)
     assert {row["offset"] for row in rows} >= {*range(507), *range(508, 519)} and len(rows) == 519
     if not base64:
         assert all(row["value"] == bodies[row["offset"]] for row in rows)
+
+
+def test_a_damaged_body(flatq):
+    """Of a single message, as a look finds it."""
+    for n in range(5):
+        push(flatq, b"%d" % n)
+    body = sorted((flatq.spool / "default/body").iterdir())[2]
+    for text in (b"", b"Mg=", b"Mg=\n=", b"Mg==Mg==\n", b"\n\n"):
+        body.write_bytes(text)
+        pieces = flat.ready(str(flatq.spool), "default")
+        with pytest.raises(flat.Damaged, match="line 3 is damaged"):
+            table(pieces)
+        assert [row["value"] for row in table(pieces, strict=False)] == [b"0", b"1", b"3", b"4"]
 
 
 def test_lost(tmp_path):

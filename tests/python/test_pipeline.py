@@ -4,7 +4,6 @@ session; a real cluster has its own."""
 import collections
 import contextlib
 import gzip
-import importlib.util
 import json
 import os
 import pty
@@ -26,7 +25,7 @@ from tables import fill, flatq_spark, java, numbers, table, unsynced  # noqa: F4
 
 from flatq.pipeline import __main__ as command
 from flatq import errors as flatq_errors
-from flatq.pipeline import drain, place
+from flatq.pipeline import drain
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -156,8 +155,7 @@ def tree(top):
         if path.is_file()}
 
 
-WRITERS = (("drain", "default"), ("events",), ("report",),
-    ("campaign", "--family", "crash", "--scenario", "push -p", "--limit", "1"))
+WRITERS = (("drain", "default"), ("events",), ("report",))
 
 
 @pytest.mark.parametrize("words", WRITERS, ids=lambda words: words[0])
@@ -270,40 +268,6 @@ def test_a_table_that_was_moved(job, flatq, tmp_path):
     assert sorted(table(tmp_path / "out")["value"].to_pylist(), key=int) == numbers(20)
 
 
-def test_a_table_elsewhere_without_its_checkpoint(tmp_path, monkeypatch):
-    """Spark would take new batches for old ones and skip them, and the drain would settle them all
-    the same."""
-    class There(place.Here):
-        def __init__(self, spark, to):
-            pass
-
-        def names(self, path):
-            return super().names(path.replace("hdfs:/", str(tmp_path)))
-
-        def read(self, path):
-            return super().read(path.replace("hdfs:/", str(tmp_path)))
-
-        def write(self, path, text):
-            (tmp_path / path[7:]).write_bytes(text)
-
-    monkeypatch.setattr(place, "There", There)
-    monkeypatch.setattr(drain.flatq_spark, "committed", lambda *words: iter(()))
-    for name in ("_spark_metadata", "_checkpoint/offsets"):
-        (tmp_path / "out" / name).mkdir(parents=True)
-    (tmp_path / "out/_flatq").write_text(json.dumps({"job": "drain",
-        "files": ["_spark_metadata", "_checkpoint"]}))
-    for path in ("_spark_metadata/9.compact", "_spark_metadata/10", "_checkpoint/offsets/10"):
-        (tmp_path / "out" / path).touch()
-    drain.begin(object(), "hdfs://out")
-    shutil.rmtree(tmp_path / "out/_checkpoint")
-    with pytest.raises(flatq_errors.Invalid, match="its _checkpoint is gone"):
-        drain.begin(object(), "hdfs://out")
-    # a new one
-    (tmp_path / "new").mkdir()
-    drain.begin(object(), "hdfs://new")
-    assert os.listdir(tmp_path / "new") == ["_flatq"]
-
-
 @pytest.mark.slow
 def test_a_table_elsewhere(job, flatq, tmp_path, spark):
     """On a file system that only Hadoop knows, as hdfs:// is: drained exactly once, settled, and
@@ -325,6 +289,9 @@ def test_a_table_elsewhere(job, flatq, tmp_path, spark):
     assert re.match(r"events: \d+ events", job("events", "--to",
         "viewfs://elsewhere/top/events").out)
     assert list((far / "events").glob("part-*.parquet"))
+    # Spark would take new batches for old ones and skip them, and the drain would settle them
+    shutil.rmtree(far / "out/_checkpoint")
+    assert "_checkpoint is gone" in job("drain", "default", "--to", to, code=65).err[0]
 
 
 def all_of(terminal):
@@ -338,8 +305,7 @@ def all_of(terminal):
 
 
 def test_progress_on_a_terminal(job, flatq, tmp_path, monkeypatch):
-    """One line that is written again and again, and removed at the end. If Spark's own line is the
-    only one, that stays."""
+    """One line that is written again and again, and removed at the end."""
     fill(flatq, 0, 300)
     near, far = pty.openpty()
     said = []
@@ -349,18 +315,9 @@ def test_progress_on_a_terminal(job, flatq, tmp_path, monkeypatch):
     with open(far, "w") as terminal:
         monkeypatch.setattr(sys, "stderr", terminal)
         job("drain", "default", "--to", tmp_path / "out")
-        given = []
         monkeypatch.undo()
-        monkeypatch.setattr(command.flatq_spark, "session", lambda name, master,
-            conf: given.append(conf))
-        for stream in (terminal, sys.__stderr__ if not sys.__stderr__.isatty() else None):
-            monkeypatch.setattr(sys, "stderr", stream or open(os.devnull, "w"))
-            for words in (["load", "q", "--from", "x"], ["stats"]):
-                command.session(command.parser().parse_args(words))
     reader.join()
     assert re.search(rb"\r\x1b\[K300 messages, 1 batches, \d+ s\r\x1b\[K\Z", said[0]), said
-    assert [conf.get("spark.ui.showConsoleProgress") for conf in given] == ["true", None, None,
-        None]
 
 
 @pytest.mark.new
@@ -443,41 +400,38 @@ def test_load(job, flatq, tmp_path):
 
 
 def test_a_load_reads_what_it_names(job, flatq, tmp_path):
-    """Spark would leave out files that lie deeper, take a name for a pattern, leave out columns,
-    and read a number as the nearest double."""
+    """All files below, also under names that Spark takes for patterns; a file that Spark would leave
+    out is refused. Numbers of a single column stay as they are written."""
     import pyarrow as pa
     from pyarrow import parquet
 
-    def loads(name, files, expected, code=0):
+    def loads(name, files, expected, *more, code=0):
         for path, text in files.items():
             (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / path).write_text(text)
-        said = job("load", "q", "--from", tmp_path / name, code=code)
+        said = job("load", "q", "--from", tmp_path / name, *more, code=code)
         assert sorted(flatq("drain", "q", check=66 if code else 0).out.decode().splitlines(
             )) == expected
         return said.err
 
     loads("in", {"in/top.txt": "top\n", "in/2026/deep.txt": "deep\n"}, ["deep", "top"])
+    loads("in", {}, ["deep"], "--option", "pathGlobFilter=d*", "--name", "some")
     loads("x*", {"x1.txt": "1\n", "x2/s/b.txt": "2\n"}, ["1", "2"])
     loads("d[1]", {"d[1]/a.txt": "in d[1]\n", "d1/a.txt": "in d1\n"}, ["in d[1]"])
     loads("what?.txt", {"what?.txt": "x\n", "whatA.txt": "A\n"}, ["x"])
     loads("k", {"k/n=1/a.csv": "a\nx\n", "k/n=2/a.csv": "a\ny\n"},
         ['{"a":"x","n":1}', '{"a":"y","n":2}'])
-    assert "say the directory above" in loads("p*", {"p/n=1/a.csv": "a\nx\n"}, [], 65)[0]
     loads("v", {"v/_p=1/a.csv": "a\nx\n"}, ['{"a":"x","_p":1}'])
     assert "load them apart" in loads("mix", {"mix/top.csv": "a\nx\n", "mix/n=1/a.csv": "a\nx\n"},
-        [], 65)[0]
+        [], code=65)[0]
     loads("run=5/in*.txt", {"run=5/in1.txt": "1\n", "run=5/_SUCCESS": ""}, ["1"])
     (tmp_path / "linked").mkdir()
     (tmp_path / "linked/in").symlink_to(tmp_path / "in")
-    assert "holds in, a link" in loads("linked", {"linked/a.txt": "a\n"}, [], 65)[0]
-    assert "holds _spark_metadata" in loads("tables", {"tables/a/_spark_metadata/0": "v1\n"}, [],
-        65)[0]
-    assert "with a colon" in loads("10:00.txt", {"10:00.txt": "x\n"}, [], 65)[0]
-    loads("p.json", {"p.json": '{"value": 1.10, "priority": 5.0}\n'}, ["1.10"])
-    assert "rename it" in loads("_data.txt", {"_data.txt": "x\n"}, [], 65)[0]
-    assert "rename it" in loads("copy", {"copy/a.txt": "x\n", "copy/b.txt._COPYING_": "y\n"}, [],
-        65)[0]
+    loads("linked", {"linked/a.txt": "a\n"}, ["a", "deep", "top"])
+    for name, files in (("_data.txt", {"_data.txt": "x\n"}),
+            ("copy", {"copy/a.txt": "x\n", "copy/b.txt._COPYING_": "y\n"})):
+        loads(name, files, [], "--format", "text", code=65)
+    loads("p.json", {"p.json": '{"value": 1.10, "priority": 5}\n'}, ["1.10"])
     loads("n.json", {
         "n.json": '{"value": 12345678901234567.891}\n{"value": 1}\n{"value": "1.10"}\n'},
         ["1", "1.10", "12345678901234567.891"])
@@ -507,30 +461,20 @@ def test_a_drain_that_was_killed_goes_on_under_another_path(job, flatq, tmp_path
     assert sorted(table(out)["value"].to_pylist(), key=int) == numbers(100)
 
 
-def test_load_of_what_is_not_utf_8(job, flatq, tmp_path, spark):
-    """A CSV or JSON file in another encoding is refused, with line and column, and read if the
-    encoding is named. The lines of a text are bytes, as they are."""
+def test_load_of_what_is_not_utf_8(job, flatq, tmp_path):
+    """A CSV or JSON file in another encoding is refused, and read if the encoding is named. The
+    lines of a text are bytes, as they are."""
     latin = tmp_path / "latin.csv"
     latin.write_bytes("value,n\nok,1\n\"é\r\n\",2\nÜbung €,3\n".encode("cp1252"))
-    said = job("load", "q", "--from", latin, code=65).err[0]
-    assert f"{latin}, line 3, column 2: not UTF-8: say --encoding" in said
-    (tmp_path / "a.json").write_text('{"a": 1}\n' * 4 + '{"a": "ü"}\n', encoding="utf-8")
-    assert "line 5, column 8: not ascii" in job("load", "q", "--from", tmp_path / "a.json",
-        "--encoding", "ascii", code=65).err[0]
+    assert "latin.csv: not UTF-8: say --encoding" in job("load", "q", "--from", latin,
+        code=65).err[0]
     assert "3 messages" in job("load", "q", "--from", latin, "--encoding", "windows-1252").out
     assert flatq("drain", "-0", "q", check=0).out.split(b"\0")[:-1] == [text.encode() for text in (
         "ok", "é\r\n", "Übung €")]
     with gzip.open(tmp_path / "b.json.gz", "wb") as file:
         file.write(b'{"value": "1"}\n' * 100000 + b'{"value": "\xe9"}\n')
-    assert "line 100001, column 12: not UTF-8" in job("load", "q", "--from", tmp_path / "b.json.gz",
+    assert "b.json.gz: not UTF-8" in job("load", "q", "--from", tmp_path / "b.json.gz",
         code=65).err[0]
-    # a file that Python cannot read itself
-    spark._jsc.hadoopConfiguration().set("fs.viewfs.mounttable.encoding.link./top",
-        f"file://{tmp_path}")
-    far = ("load", "q", "--from", "viewfs://encoding/top/latin.csv", "--name", "far")
-    assert "latin.csv: not UTF-8" in job(*far, code=65).err[0]
-    assert "3 messages" in job(*far, "--encoding", "ISO-8859-1").out and len(flatq("drain", "-0",
-        "q", check=0).out.split(b"\0")) == 4
     (tmp_path / "latin.json").write_bytes('{"value": "Übung"}\n'.encode("latin1"))
     assert "1 messages" in job("load", "q", "--from", tmp_path / "latin.json", "--encoding",
         "ISO-8859-1").out
@@ -540,8 +484,7 @@ def test_load_of_what_is_not_utf_8(job, flatq, tmp_path, spark):
     assert flatq("drain", "-0", "q", check=0).out.split(b"\0")[:-1] == [b"one\rstill\r", b"caf\xe9",
         b"", b"end"]
     job("load", "q", "--from", tmp_path / "lines.txt", "--encoding", "utf-8", code=64)
-    assert "no encoding 'none'" in job("load", "q", "--from", latin, "--encoding", "none",
-        code=65).err[0]
+    assert "none" in job("load", "q", "--from", latin, "--encoding", "none", code=65).err[0]
 
 
 def test_load_with_a_bad_priority_says_so_in_one_line(job, flatq, tmp_path):
@@ -553,7 +496,7 @@ def test_load_with_a_bad_priority_says_so_in_one_line(job, flatq, tmp_path):
     (tmp_path / "a.txt").write_text("1\n")
     for words, text in ((("--priority", "-1"), "option priority"),
             (("--lease", str(1 << 32)), "option lease"), (("--wait", "-1"), "option wait"),
-                        (("--name", "../x"), "a load's name")):
+                        (("--name", "../x"), "option jobId")):
         assert text in job("load", "q", "--from", tmp_path / "a.txt", *words, code=65).err[0]
 
 
@@ -692,8 +635,8 @@ def test_events_and_stats(job, flatq, tmp_path, spark):
 
 
 def test_report(job, flatq, tmp_path, spark):
-    """One page that needs no other file, with a picture for each plot, and for the laboratory's
-    outcomes if they are named. For an empty spool, the page says how to create a queue."""
+    """One page that needs no other file, with a picture for each plot. For an empty spool, the page
+    says how to create a queue."""
     module("matplotlib")
     page = open(job("report", "--to", tmp_path / "nothing").out.strip(), encoding="utf-8").read()
     assert "Nothing yet" in page and "flatq push" in page and "<svg" not in page
@@ -706,7 +649,7 @@ def test_report(job, flatq, tmp_path, spark):
     path = job("report", "--to", tmp_path / "report", "--title", "a <b>").out.strip()
     page = open(path, encoding="utf-8").read()
     assert path == str(tmp_path / "report/report.html") and page.count(
-        "<svg ") == 10 and "<h1>a &lt;b&gt;</h1>" in page
+        "<svg ") == 5 and "<h1>a &lt;b&gt;</h1>" in page
     assert not re.search(r'(src|href)="(?!#)(?!http://www\.w3\.org)',
         page) and "<script" not in page
     names = re.findall(r'\bid="([^"]+)"', page)
@@ -715,33 +658,6 @@ def test_report(job, flatq, tmp_path, spark):
     for name in ("throughput", "depth", "latency", "redeliveries", "dead"):
         assert (tmp_path / f"report/{name}.png").read_bytes().startswith(b"\x89PNG")
     assert "712" in page
-    from flatq.pipeline import trials
-
-    outcomes = [("crash", f"{verb} -x", verb, "kill", 1, "rename", "", outcome, "", "", 0.1, False,
-        "{}") for verb in ("push", "pop") for outcome in ("good", "bad")]
-    spark.createDataFrame(outcomes, trials.SCHEMA).write.parquet(str(tmp_path / "trials"))
-    path = job("report", "--to", tmp_path / "report", "--campaign", tmp_path / "trials").out.strip()
-    assert open(path, encoding="utf-8").read().count("<svg ") == 11 and (
-        tmp_path / "report/campaign.png").exists()
-
-
-@pytest.mark.slow
-def test_campaign(job, tmp_path, spark):
-    """The job finds as many outcomes of one scenario as the laboratory does by itself."""
-    from flatq.crashlab.gate import gate
-
-    there, reason = gate.available()
-    if not there:
-        pytest.skip(reason)
-    done = job("campaign", "--to", tmp_path / "trials", "--family", "crash", "--scenario",
-        "push -p", "--fault", "kill", "--limit", "5")
-    rows = spark.read.parquet(str(tmp_path / "trials"))
-    outcomes = {row.outcome: row["count"] for row in rows.groupBy("outcome").count().collect()}
-    assert set(outcomes) == {"good"} and outcomes["good"] > 5 and done.out.startswith(
-        "Bad trials of all\n"), (outcomes, done)
-    assert re.search(rf"0/{outcomes['good']}\b", done.out)
-    assert (tmp_path / "trials/_windows.png").exists() or not importlib.util.find_spec("matplotlib")
-    job("campaign", "--to", tmp_path / "x", "--family", "none", code=64)
 
 
 def environment(flatq):
@@ -897,10 +813,10 @@ def test_cluster(spark, flatq, tmp_path, free_port):
     rows = spark.range(40000).selectExpr("cast(id AS string) AS value").repartition(4)
     rows.write.parquet(str(tmp_path / "rows"))
     run = os.path.join(os.path.dirname(pyspark.__file__), "bin/spark-class")
-    with flatq_spark.java_home():
-        env = {**environment(flatq), "SPARK_LOCAL_IP": "127.0.0.1",
-            "SPARK_LOCAL_DIRS": str(tmp_path / "local"), "PYSPARK_PYTHON": sys.executable,
-               "SPARK_DAEMON_JAVA_OPTS": f"-Djava.net.preferIPv4Stack=true -XX:TieredStopAtLevel=1 -Djava.io.tmpdir={tmp_path}", "SPARK_DAEMON_MEMORY": "256m"}
+    env = {**environment(flatq), "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LOCAL_DIRS": str(tmp_path / "local"), "PYSPARK_PYTHON": sys.executable,
+        "SPARK_DAEMON_JAVA_OPTS": "-Djava.net.preferIPv4Stack=true -XX:TieredStopAtLevel=1 "
+        f"-Djava.io.tmpdir={tmp_path}", "SPARK_DAEMON_MEMORY": "256m"}
     url = f"spark://127.0.0.1:{free_port}"
 
     def start(*words, **more):

@@ -28,10 +28,15 @@ CONF = ("spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 COPY = """
 import sys
 from flatq import spark as flatq_spark
-spark = flatq_spark.session("copy", "local[2]", dict(conf.split("=", 1) for conf in sys.argv[3:]))
-rows = spark.readStream.format("flatq").options(path=sys.argv[1], queue="from", consumer="copy",
-    maxOffsetsPerTrigger="%d", minPartitions="2").load()
-sink = rows.select("value").writeStream.format("flatq").options(path=sys.argv[1], queue="to")
+from pyspark.sql import SparkSession
+builder = SparkSession.builder.master("local[2]")
+for conf in sys.argv[3:]:
+    builder = builder.config(*conf.split("=", 1))
+spark = builder.getOrCreate()
+flatq_spark.register(spark)
+rows = spark.readStream.format("flatq").options(**{"path": sys.argv[1], "subscribe": "from",
+    "group.id": "copy", "maxOffsetsPerTrigger": "%d", "minPartitions": "2"}).load()
+sink = rows.select("value").writeStream.format("flatq").options(path=sys.argv[1], topic="to")
 flatq_spark.run(sink, sys.argv[2])
 spark.stop()
 """ % BATCH
@@ -68,6 +73,7 @@ class Ground:
     def start(self):
         environment = {**os.environ, "FLATQ_LIB": str(LIB), "FLATQ_SYNC": "off",
             "PYTHONPATH": str(ROOT / "python"), "TMPDIR": self.short,
+            "PYSPARK_PYTHON": sys.executable,
             "SPARK_LOCAL_DIRS": str(self.top)}  # a killed process cleans nothing up
         with (self.top / "said").open("wb") as said:
             return subprocess.Popen(self.command(), start_new_session=True, cwd=self.top,

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import signal
 
 import pytest
@@ -12,6 +13,7 @@ module("pyspark")
 pq = module("pyarrow.parquet")
 
 from flatq import spark as flatq_spark
+from flatq.pipeline import __main__ as command
 
 QUICK = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
     "spark.sql.shuffle.partitions": "2"}
@@ -25,10 +27,9 @@ def unsynced(monkeypatch):
 @pytest.fixture
 def java():
     """For tests that start a Spark of their own."""
-    try:
-        return flatq_spark.java()
-    except flatq_spark.Unready as error:
-        unready(error)
+    if not shutil.which("java", path=os.path.join(os.environ.get("JAVA_HOME") or "/none", "bin")
+            + os.pathsep + os.environ["PATH"]):
+        unready(flatq_spark.JAVA)
 
 
 def unready(error):
@@ -42,8 +43,9 @@ def session(home):
     before, interrupted = dict(os.environ), signal.getsignal(signal.SIGINT)
     os.environ["FLATQ_SYNC"] = "off"
     try:
-        made = flatq_spark.session(master="local[2]",
-            conf={**QUICK, "spark.sql.warehouse.dir": str(home)})
+        conf = {**QUICK, "spark.sql.warehouse.dir": home}
+        made = command.session(command.parser().parse_args(["drain", "q", "--to", "x", "--master",
+            "local[2]", *(f"--conf={key}={value}" for key, value in conf.items())]))
     except flatq_spark.Unready as error:
         unready(error)
     finally:

@@ -1,8 +1,8 @@
 """python -m flatq.pipeline: jobs over queues, on Spark.
 
 Exit: 0 done, or told to stop; 64 usage; 65 bad name, option or table; 66 no such queue, spool or
-file; 69 no Java, PySpark or cluster; 70 our bug, or a trial of the laboratory was bad; 74 disk, or
-claimed messages are lost; 75 busy or full; 77 not allowed."""
+file; 69 no Java, PySpark or cluster; 70 our bug; 74 disk, or claimed messages are lost; 75 busy or
+full; 77 not allowed."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Callable, Iterable, Iterator
+from subprocess import DEVNULL, Popen
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from .. import spark as flatq_spark
 from ..command import SIGNALS, Stopped, fail, out, run
-from ..errors import Internal, Unreachable
+from ..errors import Internal
 from .common import failure
-from .place import Place, local
+from ..spark.files import local
+from .place import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -53,8 +55,8 @@ def _seconds(text: str) -> float:
 
 def parser() -> argparse.ArgumentParser:
     shared = _Parser(add_help=False)
-    shared.add_argument("--spool", metavar="DIR",
-        help="the spool (default: as for the verbs); for events, wildcards select several, and `host` is a column")
+    shared.add_argument("--spool", metavar="DIR", help="the spool (default: as for the verbs); for "
+        "events, wildcards select several, and `host` is a column")
     shared.add_argument("--master", default="local[*]", metavar="URL",
         help="the cluster (default: this machine)")
     shared.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE",
@@ -63,69 +65,55 @@ def parser() -> argparse.ArgumentParser:
         description=(__doc__ or "").partition("\n\n")[2])
     jobs = made.add_subparsers(prog="pipeline", dest="job", required=True, metavar="JOB")
 
-    def job(name: str, text: str) -> argparse.ArgumentParser:
-        return jobs.add_parser(name, parents=[shared], help=text, description=text, usage=None)
+    def job(name: str, text: str) -> Callable[..., argparse.Action]:
+        one = jobs.add_parser(name, parents=[shared], help=text, description=text, usage=None)
+        return one.add_argument
 
-    one = job("drain", "queues to Parquet, exactly once")
-    one.add_argument("queue", nargs="+", metavar="QUEUE")
-    one.add_argument("--to", required=True, metavar="DIR",
+    add = job("drain", "queues to Parquet, exactly once")
+    add("queue", nargs="+", metavar="QUEUE")
+    add("--to", required=True, metavar="DIR",
         help="a directory for the table and its checkpoint: new, empty, or from an earlier drain")
-    one.add_argument("--continuous", action="store_true",
-        help="go on until told to stop, by TERM or INT")
-    one.add_argument("--every", type=_seconds, default=1.0, metavar="SECONDS",
+    add("--continuous", action="store_true", help="go on until told to stop, by TERM or INT")
+    add("--every", type=_seconds, default=1.0, metavar="SECONDS",
         help="between two batches (1), with --continuous")
-    one.add_argument("--batch", type=_whole, default=250000, metavar="COUNT",
+    add("--batch", type=_whole, default=250000, metavar="COUNT",
         help="messages in a batch (250000)")
-    one.add_argument("--consumer", metavar="NAME",
-        help="claim as NAME (default: a name made of DIR)")
-    one.add_argument("--headers", action="store_true",
-        help="add the column `headers`: id, priority, key")
-    one.add_argument("--lossy", action="store_true",
-        help="go on if claimed messages are missing or damaged")
-    one = job("load", "a table to a queue, each row once")
-    one.add_argument("queue", metavar="QUEUE")
-    one.add_argument("--from", dest="source", required=True, metavar="PATH",
+    add("--consumer", metavar="NAME", help="claim as NAME (default: a name made of DIR)")
+    add("--headers", action="store_true", help="add the column `headers`: id, priority, key")
+    add("--lossy", action="store_true", help="go on if claimed messages are missing or damaged")
+    add = job("load", "a table to a queue, each row once")
+    add("queue", metavar="QUEUE")
+    add("--from", dest="source", required=True, metavar="PATH",
         help="a file or directory: Parquet, CSV with a header, JSON lines, text")
-    one.add_argument("--format", choices=("parquet", "csv", "json", "text"),
+    add("--format", choices=("parquet", "csv", "json", "text"),
         help="default: by the ends of the file names")
-    one.add_argument("--encoding", metavar="NAME",
-        help="encoding of CSV and JSON (UTF-8); a file in another encoding is refused")
-    one.add_argument("--value", metavar="COLUMN",
+    add("--encoding", metavar="NAME",
+        help="encoding of CSV and JSON (UTF-8; a file that is not UTF-8 is refused)")
+    add("--option", action="append", default=[], metavar="KEY=VALUE",
+        help="an option of Spark for the format, such as pathGlobFilter=*.csv; may be repeated")
+    add("--value", metavar="COLUMN",
         help="the column with the message (default: `value`, the only column, or all as JSON)")
-    one.add_argument("--name", metavar="NAME",
-        help="name of this load: a load that has ended is not repeated (default: made from the files)")
-    one.add_argument("--priority", type=int, metavar="N")
-    one.add_argument("--lease", type=int, metavar="SECONDS")
-    one.add_argument("--wait", type=int, metavar="SECONDS",
+    add("--name", metavar="NAME", help="name of this load: a load that has ended is not repeated "
+        "(default: made from the files)")
+    add("--priority", type=int, metavar="N")
+    add("--lease", type=int, metavar="SECONDS")
+    add("--wait", type=int, metavar="SECONDS",
         help="wait this long for room in a queue with a bound")
-    one = job("events", "the queues' event logs to Parquet")
-    one.add_argument("queue", nargs="*", metavar="QUEUE", help="default: all")
-    one.add_argument("--to", required=True, metavar="DIR",
+    add = job("events", "the queues' event logs to Parquet")
+    add("queue", nargs="*", metavar="QUEUE", help="default: all")
+    add("--to", required=True, metavar="DIR",
         help="new, empty, or from an earlier `events`, which is replaced")
-    for name, text in (("stats",
-            "throughput, depth, latency, redeliveries and dead letters, as tables"),
-                       ("report", "the same as one HTML page with plots, and PNGs")):
-        one = job(name, text)
-        one.add_argument("queue", nargs="*", metavar="QUEUE", help="default: all")
-        one.add_argument("--from", dest="source", metavar="DIR",
+    for name, text in (
+        ("stats", "throughput, depth, latency, redeliveries and dead letters, as tables"),
+        ("report", "the same as one HTML page with plots, and PNGs"),
+    ):
+        add = job(name, text)
+        add("queue", nargs="*", metavar="QUEUE", help="default: all")
+        add("--from", dest="source", metavar="DIR",
             help="the table that `events` wrote (default: the logs themselves)")
-        if name == "report":
-            one.add_argument("--to", required=True, metavar="DIR",
-                help="new, empty, or from an earlier report, which is replaced")
-            one.add_argument("--campaign", metavar="DIR",
-                help="the table that `campaign` wrote: add its plot")
-            one.add_argument("--title", default="flatq: what the queues did")
-    one = job("campaign", "the crash laboratory's trials, spread by Spark; outcomes to Parquet")
-    one.add_argument("--to", required=True, metavar="DIR",
-        help="new, empty, or from an earlier campaign, which is replaced")
-    one.add_argument("--family", action="append", default=[], metavar="NAME")
-    one.add_argument("--scenario", action="append", default=[], metavar="NAME",
-        help="a scenario, or the beginning of its name")
-    one.add_argument("--fault", action="append", default=[], metavar="NAME")
-    one.add_argument("--limit", type=_whole, metavar="N",
-        help="at most so many double crashes, power states and so on; else all")
-    one.add_argument("--seed", type=int, default=0)
-    one.add_argument("--lib", metavar="DIR", help="the directory of other verbs to test")
+    add("--to", required=True, metavar="DIR",
+        help="new, empty, or from an earlier report, which is replaced")
+    add("--title", default="flatq: what the queues did")
     return made
 
 
@@ -158,7 +146,7 @@ def _asked(args: argparse.Namespace) -> load.Load:
     from . import load
 
     return load.Load(args.source, args.queue, args.spool, args.format, args.value, args.name,
-        args.priority, args.lease, args.wait, args.encoding)
+        args.priority, args.lease, args.wait, args.encoding, dict(_pairs("--option", args.option)))
 
 
 def _load(spark: SparkSession, args: argparse.Namespace) -> int:
@@ -206,15 +194,10 @@ def _stats(spark: SparkSession, args: argparse.Namespace) -> int:
 
 
 def _report(spark: SparkSession, args: argparse.Namespace) -> int:
-    from . import campaign, events, report, stats
-
-    more = {}
-    if args.campaign:
-        plot = campaign.plot(spark.read.parquet(args.campaign))
-        more = {"campaign": plot} if plot else {}
+    from . import events, report, stats
 
     def write(found: stats.Stats) -> None:
-        say(report.write(found, args.to, args.title, more))
+        say(report.write(found, args.to, args.title))
 
     try:
         _table(spark, args, lambda rows: write(stats.collect(rows, 120, report.SHARES)))
@@ -223,37 +206,60 @@ def _report(spark: SparkSession, args: argparse.Namespace) -> int:
     return 0
 
 
-def _campaign(spark: SparkSession, args: argparse.Namespace) -> int:
-    from . import campaign
-
-    try:
-        from . import trials
-    except ImportError:
-        raise Unreachable(
-            "the crash laboratory needs flatq's source tree: it is no part of the package that pip installs", 69) from None
-    outcomes = trials.run(spark, args.to, args.family, args.scenario, args.fault, args.limit,
-        args.seed, args.lib)
-    text, bad = campaign.text(outcomes)
-    say(text)
-    return 70 if bad else 0
+def _pairs(name: str, given: Iterable[str]) -> Iterator[tuple[str, str]]:
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not equals or not key or name == "--conf" and not key.startswith("spark."):
+            kind = "spark.KEY" if name == "--conf" else "KEY"
+            raise ValueError(f"{name} takes {kind}=VALUE, not {text!r}")
+        yield key, value
 
 
 def session(args: argparse.Namespace) -> SparkSession:
-    conf = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
-    for text in args.conf:
-        key, equals, value = text.partition("=")
-        if not equals or not key.startswith("spark."):
-            raise ValueError(f"--conf takes spark.KEY=VALUE, not {text!r}")
-        conf[key] = value
-    if args.job in ("stats", "report", "events") and args.master.startswith("local"):
-        conf["spark.driver.extraJavaOptions"] = " ".join([QUICK,
-            conf.get("spark.driver.extraJavaOptions", "")]).strip()
-    if sys.stderr is not None and sys.stderr.isatty() and args.job in ("load", "events",
-            "campaign"):
-        conf.setdefault("spark.ui.showConsoleProgress", "true")
-    os.environ["FLATQ_QUIET"] = "yes"
-    with _later():
-        return flatq_spark.session(f"flatq {args.job}", args.master, conf)
+    """A session. Its Java is a group of its own: a signal to the whole group (`timeout`, ^C,
+    systemd) is for Python to handle, with Spark's help. What fails is raised in Python, so Java
+    and Spark's workers print nothing, but with FLATQ_TRACE. Raises Unready."""
+    from pyspark import java_gateway
+    from pyspark.logger import PySparkLogger
+    from pyspark.sql import SparkSession
+
+    conf = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false",
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
+    python = os.path.join(os.path.dirname(__file__), "python")
+    if args.master.startswith("local") and os.access(python, os.X_OK):
+        os.environ["FLATQ_PYTHON"] = sys.executable
+        os.environ.setdefault("PYSPARK_PYTHON", python)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if args.master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        conf["spark.python.unix.domain.socket.enabled"] = "true"
+        conf["spark.sql.shuffle.partitions"] = str(os.cpu_count() or 2)
+        if args.job in ("stats", "report", "events"):
+            conf["spark.driver.extraJavaOptions"] = QUICK
+    conf.update(_pairs("--conf", args.conf))
+    builder = SparkSession.builder.appName(f"flatq {args.job}").master(args.master)
+    for key, value in conf.items():
+        builder = builder.config(key, value)
+    gateway: Any = java_gateway
+
+    def apart(command: list[str], **more: Any) -> Popen[bytes]:
+        more["stderr"] = None if os.environ.get("FLATQ_TRACE") else DEVNULL
+        return Popen(command, **{**more, "preexec_fn": os.setpgrp})
+
+    kept, gateway.Popen = gateway.Popen, apart
+    try:
+        with _later():
+            spark = builder.getOrCreate()
+    except Exception as error:
+        if "JAVA_GATEWAY" in str(error) or isinstance(error, FileNotFoundError):
+            raise flatq_spark.Unready(f"Java does not start. {flatq_spark.JAVA}") from None
+        raise
+    finally:
+        gateway.Popen = kept
+    flatq_spark.register(spark)
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).disabled = True
+    return spark
 
 
 @contextlib.contextmanager
@@ -280,8 +286,7 @@ def _later() -> Iterator[None]:
 
 def main(words: list[str]) -> int:
     args = parser().parse_args(words)
-    jobs = {"drain": _drain, "load": _load, "events": _events, "stats": _stats, "report": _report,
-        "campaign": _campaign}
+    jobs = {"drain": _drain, "load": _load, "events": _events, "stats": _stats, "report": _report}
     spark = None
     try:
         if args.job == "report" and not importlib.util.find_spec("matplotlib"):

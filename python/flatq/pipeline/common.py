@@ -11,26 +11,29 @@ from collections.abc import Sequence
 from .. import errors
 from .. import spark as flatq_spark
 from ..command import complain
-from ..errors import Busy, Denied, Disk, Error, Internal, Invalid, Missing, TimedOut, Unreachable
+from ..errors import (
+    Busy, Denied, Disk, Error, Internal, Invalid, Missing, TimedOut, Unreachable,
+)
 
 #: Names of failures, in Python or in Spark's error text, and the error for each; the first that is
 #: found counts
 KINDS: tuple[tuple[str, type[Error], int], ...] = (
-    (r"No space left on device|Disk quota exceeded|File too large|ENOSPC", Disk, 74),
-    (r"\bLost: ", Disk, 74),
+    (r"No space left on device|Disk quota exceeded|File too large|ENOSPC|\bLost: ", Disk, 74),
     (r"[Pp]ermission denied|PermissionError|AccessControlException", Denied, 77),
     (r"another query reads as|\bTimeoutError: |was not done after", Busy, 75),
-    (r"could not connect|Connection refused|All masters are unresponsive|Master removed our application", Unreachable, 69),
+    (r"could not connect|Connection refused|All masters are unresponsive"
+    r"|Master removed our application", Unreachable, 69),
     (r"no queue |\bLookupError: |PATH_NOT_FOUND|FileNotFound", Missing, 66),
-    (r"\bDamaged: |\bValueError: |AnalysisException|MALFORMED|CAST_INVALID_INPUT|PARSE_|NumberFormat", Invalid, 65),
+    (r"\bDamaged: |\bValueError: |AnalysisException|MALFORMED|PARSE_|NumberFormat"
+    r"|SQLSTATE: 22", Invalid, 65),
     (r"Mkdirs failed|FileExistsError|[Nn]ot a directory|ParentNotDirectory|IOException|^OSError: ",
     Disk, 74),
 )
 
 #: flatq.errors' table, by name
 ERRORS: dict[str, tuple[type[Error], int]] = {
-    **{kind.__name__: (kind, code if isinstance(code, int) else code[0]) for code,
-    kind in errors.ERRORS.items()},
+    **{kind.__name__: (kind, code if isinstance(code, int) else code[0])
+    for code, kind in errors.ERRORS.items()},
     "Unreachable": (Unreachable, 69), "TimedOut": (TimedOut, 75), "Error": (Internal, 70),
 }
 
@@ -42,29 +45,24 @@ def failure(error: BaseException) -> Error:
         return error
     if isinstance(error, flatq_spark.Unready):
         return Unreachable(str(error), 69)
-    if isinstance(error, MemoryError):
-        return Internal("out of memory", 70)
-    text = f"{type(error).__name__}: {error}"
+    # the names of its bases, too: each may be in KINDS
+    text = "".join(f"{kind.__name__}: " for kind in type(error).__mro__) + str(error)
     # A stream's error names what failed; the reason is in its cause, or in that one's
     cause = getattr(error, "_cause", None)
     while cause is not None:
         text += f"\nCaused by: {cause}"
         cause = getattr(cause, "_cause", None)
-    for base, name in ((LookupError, "LookupError"), (ValueError, "ValueError"),
-            (TimeoutError, "TimeoutError")):
-        if isinstance(error, base):
-            text = f"{name}: {text}"
     # An error that the package raised in a process of Spark
     ours = re.findall(r"^flatq\.[a-z_.]+\.([A-Z][A-Za-z]+): (.+)$", text, re.MULTILINE)
     line = ours[-1][1] if ours else flatq_spark.why(error)
     if ours and ours[-1][0] in ERRORS:
-        return ERRORS[ours[-1][0]][0](line, ERRORS[ours[-1][0]][1])
+        kind, code = ERRORS[ours[-1][0]]
+        return kind(line, code)
     # The innermost cause says more than the errors around it
-    deep = re.search(r"[^\n:]*(?:No space left on device|Permission denied)[^\n]*", text)
-    if deep:
-        line = deep[0]
     java = re.findall(r"^(?:: |Caused by: )[\w.$]+(?:Exception|Error): (.+)$", text, re.MULTILINE)
-    if "error occurred while calling" in line and java:
+    if deep := re.search(r"[^\n:]*(?:No space left on device|Permission denied)[^\n]*", text):
+        line = deep[0]
+    elif "error occurred while calling" in line and java:
         line = java[-1]
     line = re.sub(r"^\[[A-Z_.]+\] ", "", " ".join(line.split()))[:500]
     for pattern, kind, code in KINDS:
@@ -94,8 +92,9 @@ def number(value: object) -> str:
     if value is None:
         return "-"
     if isinstance(value, float):
-        return f"{value:,.0f}" if value >= 100 or value == int(
-            value) else f"{value:.2g}" if value < 1 else f"{value:.1f}"
+        if value >= 100 or value == int(value):
+            return f"{value:,.0f}"
+        return f"{value:.2g}" if value < 1 else f"{value:.1f}"
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
@@ -104,8 +103,5 @@ def grid(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     cells = [[number(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(heads, *cells)]
     left = [all(isinstance(row[at], str) for row in rows) for at in range(len(heads))]
-    lines = [heads, *cells]
-    return "\n".join(
-        "  ".join(cell.ljust(width) if side else cell.rjust(width) for cell, width,
-        side in zip(line, widths, left)).rstrip() for line in lines
-    )
+    return "\n".join("  ".join(cell.ljust(width) if side else cell.rjust(width)
+        for cell, width, side in zip(line, widths, left)).rstrip() for line in [heads, *cells])

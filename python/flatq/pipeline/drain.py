@@ -1,20 +1,17 @@
 """Queues to Parquet, exactly once.
 
-    DIR/part-*                  the rows, partitioned as Spark likes; columns as `help(flatq.spark.FlatqSource)` says
+    DIR/part-*                  the rows; columns as `help(flatq.spark.FlatqSource)` says
     DIR/_spark_metadata/        which files are the table: Spark reads those alone
     DIR/_checkpoint/            how far the stream is
     DIR/_flatq                  the mark: DIR is drain's, and under which name it was made
 
-A directory in which something else lies is refused, before anything is claimed (place.py). So is
-one that was moved: Spark finds the files of a table by the whole path under which they were
-written, so only there can it be read, or drained to.
+Spark finds the files of a table by their whole path, so a table that was moved is refused, as is a
+directory with anything else (place.py). One drain at a time writes to DIR: it holds a lock on it.
 
 After a kill, start it again: it reads the same batch again and writes it anew. What the first try
-left in DIR is not part of the table; the end of a run removes it, so that readers other than Spark
-find each message once as well. While a drain runs, or after one was killed, only Spark reads DIR
-exactly. One drain at a time writes to DIR: it holds a lock on it. What a killed drain still holds
-may be in its table already: run it again before you give anything back (`flatq unclaim`), or the
-table has it twice."""
+left in DIR is not part of the table, and the end of a run removes it. Until then, only Spark reads
+DIR exactly. What a killed drain still holds may be in its table already: run it again before you
+give anything back (`flatq unclaim`), or the table has it twice."""
 
 from __future__ import annotations
 
@@ -33,7 +30,8 @@ from .. import spark as flatq_spark
 from ..errors import Busy, Invalid
 from ..spark.format import Lost
 from .common import Progress
-from .place import PART, Place, local, plain
+from ..spark.files import local
+from .place import PART, Place, plain
 
 if TYPE_CHECKING:
     from ..spark.options import Place as Queue
@@ -43,6 +41,10 @@ if TYPE_CHECKING:
 def consumer_of(to: str) -> str:
     """The name under which a table claims messages: each table has its own, which never changes."""
     return "drain-" + hashlib.sha256((local(to) or to.rstrip("/")).encode()).hexdigest()[:16]
+
+
+def checkpoint_of(to: str) -> str:
+    return to.rstrip("/") + "/_checkpoint"
 
 
 def begin(spark: SparkSession, to: str) -> None:
@@ -59,17 +61,17 @@ def begin(spark: SparkSession, to: str) -> None:
 
     if last("_spark_metadata") > last("_checkpoint/offsets"):
         raise Invalid(f"{to} has a table, and its _checkpoint is gone: say another --to", 65)
-    checkpoint = to.rstrip("/") + "/_checkpoint"
     unsettled: list[tuple[Queue, str, int]] = []
     # Spools that were moved or removed since cannot be settled: the stream itself sees that
     with contextlib.suppress(LookupError):
-        for one in flatq_spark.committed(checkpoint, spark):
-            unsettled += [one] if one[0].exists() and one[0].marks(one[1])[0] < one[2] else []
+        unsettled += [(place, consumer, offset) for place, consumer, offset
+            in flatq_spark.committed(checkpoint_of(to), spark)
+            if place.exists() and place.marks(consumer)[0] < offset]
     if unsettled and local(to) is not None:
         # The batch before the last is settled beside the last one
-        for batch in range(max(0, last("_checkpoint/commits") - 1),
-                last("_checkpoint/commits") + 1):
-            whole(own.path, batch, unsettled[0][0], unsettled[0][1])
+        batch = last("_checkpoint/commits")
+        for number in range(max(0, batch - 1), batch + 1):
+            whole(own.path, number, unsettled[0][0], unsettled[0][1])
     # Settle what the table has already: under another path of the queue it would be read again
     for place, consumer, offset in unsettled:
         place.settle(consumer, offset)
@@ -79,31 +81,29 @@ def whole(path: str, batch: int, queue: Queue, consumer: str) -> None:
     """Raises Lost if files of that batch are not there in full. Spark does not sync them: a power
     cut may have left the commit, and not the rows."""
     for name in (str(batch), f"{batch}.compact"):
-        with contextlib.suppress(FileNotFoundError), open(os.path.join(path, "_spark_metadata",
-                name), encoding="utf-8") as file:
+        with contextlib.suppress(FileNotFoundError), \
+                open(f"{path}/_spark_metadata/{name}", encoding="utf-8") as file:
             for one in map(json.loads, file.read().splitlines()[1:]):
                 place = unquote(urlparse(one["path"]).path)
                 if one.get("action") != "delete" and (not os.path.exists(place)
                         or os.stat(place).st_size != one["size"]):
-                    raise Lost(f"{place} is not there in full, perhaps after a power cut: "
-                               f"flatq unclaim -c {consumer} {queue.queue}, and drain to another directory")
+                    raise Lost(f"{place} is not there in full, perhaps after a power cut: flatq "
+                        f"unclaim -c {consumer} {queue.queue}, and drain to another directory")
 
 
 def stream(spark: SparkSession, queues: Sequence[str], to: str, spool: str | None,
         consumer: str | None, batch: int, **options: str) -> Any:
     """The stream's writer, not yet started."""
-    reader = spark.readStream.format("flatq").option("queue", ",".join(queues)).option("consumer",
-        consumer or consumer_of(to))
-    reader = reader.option("maxOffsetsPerTrigger", str(batch)).option("base64",
-        "true").options(**options)
+    given = {"subscribe": ",".join(queues), "group.id": consumer or consumer_of(to),
+        "maxOffsetsPerTrigger": str(batch), "base64": "true", **options}
     if spool:
-        reader = reader.option("path", spool)
-    rows = reader.load()
+        given["path"] = spool
+    rows = spark.readStream.format("flatq").options(**given).load()
     # the JVM's unbase64 is faster than Python's
     rows = rows.selectExpr(*["unbase64(value) AS value" if name == "value" else name
         for name in rows.columns])
     return rows.writeStream.format("parquet").option("path", to).option("checkpointLocation",
-        to.rstrip("/") + "/_checkpoint")
+        checkpoint_of(to))
 
 
 def follow(query: Any, told: Event | None = None) -> tuple[int, int]:
@@ -158,30 +158,26 @@ def alone(to: str) -> Iterator[None]:
 
 
 def once(spark: SparkSession, queues: Sequence[str], to: str, spool: str | None = None,
-        consumer: str | None = None,
-         batch: int = 250000, **options: str) -> tuple[int, int]:
+        consumer: str | None = None, batch: int = 250000, **options: str) -> tuple[int, int]:
     """Drain all there is now; return the numbers of messages and batches. Raises Busy if another
     drain writes to the same directory."""
     with alone(to):
         begin(spark, to)
-        writer = stream(spark, queues, to, spool, consumer, batch,
-            **options).trigger(availableNow=True)
-        query = writer.start()
-        found = follow(query)
+        writer = stream(spark, queues, to, spool, consumer, batch, **options)
+        found = follow(writer.trigger(availableNow=True).start())
         end(spark, to)
     return found
 
 
 def on(spark: SparkSession, queues: Sequence[str], to: str, spool: str | None = None,
-        consumer: str | None = None,
-       batch: int = 250000, every: float = 1, told: Event | None = None, **options: str) -> None:
+        consumer: str | None = None, batch: int = 250000, every: float = 1,
+        told: Event | None = None, **options: str) -> None:
     """Drain with a batch `every` so many seconds, until told to stop; then settle what was written.
     If something fails, the next start settles it. Raises Busy as `once` does."""
     with alone(to):
         begin(spark, to)
-        writer = stream(spark, queues, to, spool, consumer, batch,
-            **options).trigger(processingTime=f"{int(every * 1000)} milliseconds")
-        query = writer.start()
+        writer = stream(spark, queues, to, spool, consumer, batch, **options)
+        query = writer.trigger(processingTime=f"{int(every * 1000)} milliseconds").start()
         follow(query, told)
         query.stop()
         end(spark, to)
@@ -191,7 +187,7 @@ def end(spark: SparkSession, to: str) -> None:
     """Settle the last batch, and remove the files that killed tries have written, which are not
     part of the table. If the directory holds anything else by now, remove nothing: the next drain
     reports that."""
-    flatq_spark.settle_checkpoint(to.rstrip("/") + "/_checkpoint", spark)
+    flatq_spark.settle_checkpoint(checkpoint_of(to), spark)
     place = local(to)
     if place is None or not os.path.isdir(os.path.join(place, "_spark_metadata")):
         return

@@ -8,6 +8,7 @@ push has an id. Malformed lines, as after a power cut, are left out."""
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 from collections.abc import Callable, Sequence
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 T = TypeVar("T")
-LINE = r"^[0-9]{1,12}\\.[0-9]{2} [a-z]{1,20} ([0-9]{1,18}|-) [0-9]{1,9} [0-9]{1,18} -?[0-9]{1,18} .+$"
+LINE = (r"^[0-9]{1,12}\\.[0-9]{2} [a-z]{1,20} ([0-9]{1,18}|-) [0-9]{1,9} [0-9]{1,18} "
+    r"-?[0-9]{1,18} .+$")
 COLUMNS = ("queue", "time", "verb", "id", "tries", "size", "milliseconds", "reason", "count")
 
 
@@ -36,18 +38,17 @@ class Nothing(Missing):
 def logs(path: str | None = None, queues: Sequence[str] = ()) -> dict[str, int]:
     """The logs' paths, with their inodes; of all queues if none is named. Raises Missing if there
     is no such spool or queue, Nothing if there are no logs."""
-    options = Options({"path": path} if path else {})
+    options = Options({"subscribe": ",".join(queues), **({"path": path} if path else {})})
     tops: list[str] = []
     if queues:
-        named = Options({"queue": ",".join(queues), **({"path": path} if path else {})})
-        for place in named.places():
+        for place in options.places():
             tops.append(os.path.join(place.spool, disk_name(place.queue)))
-            if not os.path.isdir(tops[-1]):
+            if not place.exists():
                 raise Missing(f"no queue '{place.queue}' in {place.spool}", 66)
     else:
-        spools = [spool for spool in sorted(glob.glob(options.path))
-            if os.path.isdir(spool)] if options.wild else [options.path]
-        if not spools or not os.path.isdir(spools[0]):
+        names = sorted(glob.glob(options.path)) if options.wild else [options.path]
+        spools = [name for name in names if os.path.isdir(name)]
+        if not spools:
             raise Missing(f"no spool at {options.path}", 66)
         tops = [os.path.join(spool, name) for spool in spools for name in sorted(os.listdir(spool))
             if name[0] != "."]
@@ -55,10 +56,8 @@ def logs(path: str | None = None, queues: Sequence[str] = ()) -> dict[str, int]:
     for top in tops:
         for name in sorted(os.listdir(top)) if is_queue(top) else ():
             if name == "log" or name.startswith("log."):
-                try:
-                    found[os.path.join(top, name)] = os.stat(os.path.join(top, name)).st_ino
-                except FileNotFoundError:
-                    continue
+                with contextlib.suppress(FileNotFoundError):
+                    found[f"{top}/{name}"] = os.stat(f"{top}/{name}").st_ino
     if not found:
         raise Nothing(f"no queue in {options.path} has a log", 66)
     return found

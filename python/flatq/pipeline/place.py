@@ -1,12 +1,10 @@
-"""Where a job writes, its --to: one guard for every job, on this machine and elsewhere (hdfs://,
-s3a:// and the like).
+"""Where a job writes, its --to, on this machine and elsewhere (hdfs://, s3a:// and the like).
 
     DIR/_flatq    the mark, a line of JSON: which job writes DIR, and what it has put there
 
 A job takes a directory that is new or empty, or one that has its own mark and holds only what it
-has put there itself. Any other is refused by Invalid, before anything is claimed, written or
-removed. `drain` adds to its directory. The other jobs replace theirs: they write a new directory
-beside it, which takes its name by a rename."""
+has put there. Any other is refused by Invalid, before anything is claimed, written or removed.
+`drain` adds to its directory. The other jobs replace theirs, by a rename."""
 
 from __future__ import annotations
 
@@ -14,13 +12,11 @@ import contextlib
 import json
 import os
 import re
-import shutil
-import tempfile
-import uuid
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ..errors import Disk, Invalid
+from ..errors import Invalid
+from ..spark.files import files_of, local
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,102 +27,10 @@ PART = re.compile(
     r"part-[0-9]{5,}-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}-c[0-9]{3,}(\.[a-z0-9_]+)?\.parquet")
 
 
-def local(path: str) -> str | None:
-    """The path, if it is a directory on this machine; None for hdfs:// and the like."""
-    if "://" in path and not path.startswith("file:"):
-        return None
-    return os.path.abspath(re.sub("^file:/+", "/", path))
-
-
 def plain(name: str) -> str:
     """The file to which a name in a directory belongs: Hadoop puts a checksum beside each file,
     which belongs to that file."""
     return name[1:-4] if name.startswith(".") and name.endswith(".crc") else name
-
-
-class Here:
-    """The files of this machine."""
-
-    def names(self, path: str) -> list[str] | None:
-        """The names in a directory; None where there is none. Raises NotADirectoryError."""
-        try:
-            return os.listdir(path)
-        except FileNotFoundError:
-            return None
-
-    def read(self, path: str) -> bytes:
-        with open(path, "rb") as file:
-            return file.read()
-
-    def write(self, path: str, text: bytes) -> None:
-        """Write that file, and sync it with all files beside it."""
-        from ..spark.options import sync
-
-        with open(path, "wb") as file:
-            file.write(text)
-        sync(os.path.dirname(path))
-
-    def beside(self, path: str) -> str:
-        """A new directory, next to that one."""
-        parent = os.path.dirname(path)
-        os.makedirs(parent, exist_ok=True)
-        return tempfile.mkdtemp(prefix=".flatq-", dir=parent)
-
-    def rename(self, old: str, new: str) -> None:
-        os.rename(old, new)
-
-    def remove(self, path: str) -> None:
-        """Remove a directory with its files, if it exists."""
-        shutil.rmtree(path, ignore_errors=True)
-
-    def remove_empty(self, path: str) -> None:
-        with contextlib.suppress(OSError):
-            os.rmdir(path)
-
-
-class There(Here):
-    """The files of another system, through Hadoop."""
-
-    def __init__(self, spark: SparkSession, to: str) -> None:
-        jvm: Any = spark._jvm
-        self.path = jvm.org.apache.hadoop.fs.Path
-        self.system = self.path(to).getFileSystem(spark._jsparkSession.sessionState().newHadoopConf(
-            ))
-
-    def names(self, path: str) -> list[str] | None:
-        if not self.system.exists(self.path(path)):
-            return None
-        if self.system.getFileStatus(self.path(path)).isFile():
-            raise NotADirectoryError(path)
-        return [status.getPath().getName() for status in self.system.listStatus(self.path(path))]
-
-    def read(self, path: str) -> bytes:
-        stream = self.system.open(self.path(path))
-        try:
-            return bytes(stream.readAllBytes())
-        finally:
-            stream.close()
-
-    def write(self, path: str, text: bytes) -> None:
-        stream = self.system.create(self.path(path), True)
-        stream.write(bytearray(text))
-        stream.close()
-
-    def beside(self, path: str) -> str:
-        made = f"{path.rpartition('/')[0]}/.flatq-{uuid.uuid4().hex}"
-        self.system.mkdirs(self.path(made))
-        return made
-
-    def rename(self, old: str, new: str) -> None:
-        if not self.system.rename(self.path(old), self.path(new)):
-            raise Disk(f"{old} could not be renamed to {new}", 74)
-
-    def remove(self, path: str) -> None:
-        self.system.delete(self.path(path), True)
-
-    def remove_empty(self, path: str) -> None:
-        if self.names(path) == []:
-            self.system.delete(self.path(path), False)
 
 
 class Place:
@@ -138,12 +42,9 @@ class Place:
         #: The name under which the directory is looked for again
         self.name = here or to.rstrip("/")
         self.path = os.path.realpath(here) if here else self.name
-        if here:
-            self.files = Here()
-        elif spark is None:
+        if not here and spark is None:
             raise Invalid(f"{to}: {job} writes to a directory of this machine", 65)
-        else:
-            self.files = There(spark, to)
+        self.files = files_of(to, spark)
 
     def check(self, path: str | None = None) -> bool:
         """Whether the job has anything there. Raises Invalid if something else is there, or if
@@ -162,16 +63,17 @@ class Place:
             return False
         mark = self._mark(path)
         if mark.get("job") != self.job:
-            what = f"was written by {mark['job']}, not by {self.job}" if "job" in mark else f"holds '{min(there)}', and no mark of {self.job}"
+            what = (f"was written by {mark['job']}, not by {self.job}" if "job" in mark
+                else f"holds '{min(there)}', and no mark of {self.job}")
             raise Invalid(f"{self.to} {what}: say a new directory, or an empty one", 65)
         if mark.get("to", self.name) != self.name:
-            raise Invalid(
-                f"{self.to} was made as {mark['to']}, and its table goes on only there: move it back, or say a new directory", 65)
+            raise Invalid(f"{self.to} was made as {mark['to']}, and its table goes on only there: "
+                "move it back, or say a new directory", 65)
         others = sorted(name for name in there if name not in mark["files"]
             and not (self.job == "drain" and PART.fullmatch(name)))
         if others:
-            raise Invalid(
-                f"{self.to} holds '{others[0]}', which {self.job} did not put there: move that away, or say a new directory", 65)
+            raise Invalid(f"{self.to} holds '{others[0]}', which {self.job} did not put there: "
+                "move that away, or say a new directory", 65)
         return True
 
     def _mark(self, path: str) -> dict[str, Any]:
@@ -179,8 +81,7 @@ class Place:
             return {}
         with contextlib.suppress(ValueError):
             mark = json.loads(self.files.read(f"{path}/{MARK}"))
-            if isinstance(mark, dict) and isinstance(mark.get("job"),
-                    str) and isinstance(mark.get("files"), list):
+            if isinstance(mark, dict) and isinstance(mark.get("files"), list):
                 return mark
         return {}
 
@@ -209,4 +110,5 @@ class Place:
             if self.files.names(old) is not None and self.files.names(self.path) is None:
                 self.files.rename(old, self.path)
             self.files.remove(new)
-            self.files.remove_empty(work)
+            if self.files.names(work) == []:
+                self.files.remove(work)

@@ -1,4 +1,5 @@
-"""One HTML page that needs no other file, and its figures as PNGs beside it."""
+"""One HTML page that needs no other file, with a responsive SVG for each figure, and the figures as
+PNGs beside it."""
 
 from __future__ import annotations
 
@@ -25,44 +26,50 @@ SHARES = tuple(share / 100 for share in (*range(0, 100), 99.5, 99.9, 100))
 #: Colours of a figure, and the page's names for them: in the dark, the page has others
 NAMES = {plots.TEXT: "currentColor", plots.GRID: "var(--line)", plots.GREY: "var(--grey)",
     **{color: f"var(--c{at})" for at, color in enumerate(plots.COLORS)}}
+COLORS = "; ".join(f"--c{at}: {color}" for at, color in enumerate(plots.COLORS))
 STYLE = f"""
-:root {{ color-scheme: light dark; --text: {plots.TEXT}; --soft: #5c5c5c; --back: #f6f6f4; --card: #fff; --line: {plots.GRID}; --grey: {plots.GREY};
-  {'; '.join(f"--c{at}: {color}" for at, color in enumerate(plots.COLORS))} }}
-@media (prefers-color-scheme: dark) {{ :root {{ --text: #e6e6e3; --soft: #adada8; --back: #161615; --card: #20201e; --line: #3a3a37; --grey: #5a5a56;
-  --c0: #56b4f0; --c1: #f08a45; --c2: #2fc79a; --c3: #e0a3c6; --c4: #efb940; --c5: #a5dcff; --c6: #b5b5b0 }} }}
-body {{ font: 15px/1.5 system-ui, "DejaVu Sans", sans-serif; color: var(--text); background: var(--back); margin: 0 auto; padding: 1.5rem; max-width: 60rem }}
-h1 {{ font-size: 1.5rem; line-height: 1.25; margin: 0; overflow-wrap: anywhere }} h1 + p {{ margin: .2rem 0 1.2rem; color: var(--soft) }}
-.tiles {{ display: grid; grid-template-columns: repeat(3, 1fr); gap: .7rem; padding: 0; margin: 0 0 1rem; list-style: none }}
-.tiles li, figure, details {{ background: var(--card); border: 1px solid var(--line); border-radius: 6px; padding: .6rem .7rem; margin: 0 0 1rem }}
-.tiles li {{ margin: 0 }} .tiles b {{ display: block; font-size: 1.3rem; line-height: 1.4; font-weight: 600; font-variant-numeric: tabular-nums }}
-.tiles span {{ color: var(--soft) }}
-figure {{ overflow-x: auto }} svg {{ width: 100%; height: auto; display: block }} .phone {{ display: none; max-width: 28rem }} .large {{ width: auto }}
-pre {{ overflow-x: auto; font: 12px/1.45 ui-monospace, "DejaVu Sans Mono", monospace }} summary {{ cursor: pointer }}
-@media (max-width: 43rem) {{ body {{ padding: .8rem }} .tiles {{ grid-template-columns: 1fr 1fr }} .wide {{ display: none }} .phone {{ display: block }} }}
+:root {{ color-scheme: light dark; --text: {plots.TEXT}; --soft: #5c5c5c; --back: #f6f6f4;
+  --card: #fff; --line: {plots.GRID}; --grey: {plots.GREY}; {COLORS} }}
+@media (prefers-color-scheme: dark) {{ :root {{ --text: #e6e6e3; --soft: #adada8; --back: #161615;
+  --card: #20201e; --line: #3a3a37; --grey: #5a5a56; --c0: #56b4f0; --c1: #f08a45; --c2: #2fc79a;
+  --c3: #e0a3c6; --c4: #efb940; --c5: #a5dcff; --c6: #b5b5b0 }} }}
+body {{ font: 15px/1.5 system-ui, "DejaVu Sans", sans-serif; color: var(--text);
+  background: var(--back); margin: 0 auto; padding: min(1.5rem, 3vw); max-width: 72rem }}
+h1 {{ font-size: 1.5rem; line-height: 1.25; margin: 0; overflow-wrap: anywhere }}
+h1 + p {{ margin: .2rem 0 1.2rem; color: var(--soft) }}
+.tiles {{ display: grid; grid-template-columns: repeat(auto-fit, minmax(9rem, 1fr)); gap: .7rem;
+  padding: 0; margin: 0 0 1rem; list-style: none }}
+.tiles li, figure, details {{ background: var(--card); border: 1px solid var(--line);
+  border-radius: 6px; padding: .6rem .7rem; margin: 0 }}
+.tiles b {{ display: block; font-size: 1.3rem; line-height: 1.4; font-weight: 600;
+  font-variant-numeric: tabular-nums }} .tiles span {{ color: var(--soft) }}
+.plots {{ display: grid; grid-template-columns: repeat(auto-fit, minmax(min(27rem, 100%), 1fr));
+  gap: 1rem; margin: 0 0 1rem; align-items: start }} svg {{ width: 100%; height: auto }}
+pre {{ overflow-x: auto; font: 12px/1.45 ui-monospace, "DejaVu Sans Mono", monospace }}
+summary {{ cursor: pointer }}
 """
 #: The page of a spool where nothing was pushed
-NOTHING = """<p>Nothing yet: no queue has an event. The first push makes a queue, and this page shows what happens then:</p>
+NOTHING = """<p>Nothing yet: no queue has an event. The first push makes a queue, and this page
+shows what happens then:</p>
 <pre>printf hello | flatq push jobs      # stores a message in the queue jobs
 flatq pop jobs                      # prints it, and deletes it</pre>"""
 
 
-def svg(one: Figure, name: str, kind: str) -> str:
+def svg(one: Figure, name: str) -> str:
     """A figure as an element of a page; its ids are its own, and its colours those of the page."""
     out = io.StringIO()
     with matplotlib.rc_context(plots.STYLE):
         one.savefig(out, format="svg", facecolor="none",
             metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     element = out.getvalue()[out.getvalue().index("<svg"):]
-    element = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-{kind}-", element)
+    element = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", element)
     element = re.sub(r"(?<=: )#[0-9a-f]{6}(?=[;\"])", lambda found: NAMES.get(found[0], found[0]),
         element)
     return element.replace("<svg",
-        f'<svg class="{kind}" role="img" aria-label="{escape(one.texts[0].get_text())}"', 1)
+        f'<svg role="img" aria-label="{escape(one.texts[0].get_text())}"', 1)
 
 
-def page(found: Stats, figures: Mapping[str, Mapping[str, Figure]], title: str) -> str:
-    """figures: by name, then by kind: wide, phone, or large, which every page shows and lets
-    scroll."""
+def page(found: Stats, figures: Mapping[str, Figure], title: str) -> str:
     top = f"""<!DOCTYPE html>
 <html lang="en">
 <meta charset="utf-8">
@@ -71,43 +78,40 @@ def page(found: Stats, figures: Mapping[str, Mapping[str, Figure]], title: str) 
 <style>{STYLE}</style>
 <h1>{escape(title)}</h1>
 """
-    plotted = "\n".join(
-        f"<figure>{''.join(svg(one, name, kind) for kind, one in kinds.items())}</figure>" for name,
-        kinds in figures.items())
     if not found.queues:
-        return f"{top}{NOTHING}\n{plotted}\n</html>\n"
-    pushed, done = (sum(getattr(queue, name) for queue in found.queues)
-        for name in ("pushed", "done"))
-    again, dead = sum(found.tries.values()), sum(still for _, still in found.dead.values())
-    left = sum(points[-1][2] for points in found.series.values())
-    tiles = [(len(found.queues), "queues"), (pushed, "pushed"), (done, "done"), (left, "left"),
-        (again, "handed out again"), (dead, "dead letters")]
+        return f"{top}{NOTHING}\n</html>\n"
+    tiles = {
+        "queues": len(found.queues),
+        "pushed": sum(queue.pushed for queue in found.queues),
+        "done": sum(queue.done for queue in found.queues),
+        "left": sum(points[-1][2] for points in found.series.values()),
+        "handed out again": sum(found.tries.values()),
+        "dead letters": sum(still for _, still in found.dead.values()),
+    }
+    boxes = "".join(f"<li><b>{number(value)}</b><span>{label}</span></li>"
+        for label, value in tiles.items())
+    plotted = "\n".join(f"<figure>{svg(one, name)}</figure>" for name, one in figures.items())
     where = zone(found)
     first, last = (datetime.fromtimestamp(when, where).strftime("%Y-%m-%d %H:%M:%S") for when in (
         min(queue.first for queue in found.queues), max(queue.last for queue in found.queues)))
     return f"""{top}<p>{first} to {last}, {where}</p>
-<ul class="tiles">{''.join(f'<li><b>{number(value)}</b><span>{label}</span></li>' for value, label in tiles)}</ul>
-{plotted}
+<ul class="tiles">{boxes}</ul>
+<div class="plots">{plotted}</div>
 <details open><summary>Figures as tables</summary><pre>{escape(text(thin(found)))}</pre></details>
 </html>
 """
 
 
-def write(found: Stats, to: str, title: str = "flatq",
-        more: Mapping[str, Figure] | None = None) -> str:
+def write(found: Stats, to: str, title: str = "flatq") -> str:
     """Write the page and the PNGs, and replace earlier ones. Return the page's path. `found` has
     many intervals, and SHARES. Raises Invalid if `to` holds anything else."""
-    figures: dict[str, dict[str, Figure]] = {}
-    if found.queues:
-        wide, phone = plots.all_of(found), plots.all_of(found, wide=False)
-        figures = {name: {"wide": one, "phone": phone[name]} for name, one in wide.items()}
-    figures.update({name: {"large": one} for name, one in (more or {}).items()})
+    figures = plots.all_of(found) if found.queues else {}
     place = Place("report", to)
     with place.replaced() as new:
         os.mkdir(new)
-        for name, kinds in figures.items():
+        for name, one in figures.items():
             with matplotlib.rc_context(plots.STYLE):
-                next(iter(kinds.values())).savefig(os.path.join(new, f"{name}.png"), dpi=150)
+                one.savefig(os.path.join(new, f"{name}.png"), dpi=150)
         with open(os.path.join(new, "report.html"), "w", encoding="utf-8") as file:
             file.write(page(found, figures, title))
     return os.path.join(place.name, "report.html")

@@ -1,9 +1,7 @@
-"""Statistics of the events: throughput, depth over time, latency, redeliveries, dead letters.
-
-A message is done when it was popped, deleted or settled. Depth is the number of messages that are
-pushed and neither done nor buried, counted from the first event in the logs. Latency is the time
-since the push, as in the logs, which do not have it for bulk pops and settles. Spark counts; what
-is collected here does not grow with the number of messages."""
+"""Statistics of the events. A message is done when it was popped, deleted or settled. Depth is the
+number of messages that are neither done nor buried, from the first event in the logs. Latency is
+the time since the push, which the logs do not have for bulk pops and settles. Spark counts; what is
+collected here does not grow with the number of messages."""
 
 from __future__ import annotations
 
@@ -20,7 +18,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 DONE = ("pop", "delete", "settle")
-BACK = ("release", "expired", "dead", "boot", "undelivered")
+#: Why a message came back, and the verb of its event
+BACK = {"released": "release", "lease over": "expired", "owner dead": "dead", "at boot": "boot",
+    "undelivered": "undelivered"}
 WIDTHS = [0.01 * factor * 10 ** power for power in range(4) for factor in (1, 2, 5)] + [
     30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, *(3600.0 * hours for hours in (1, 2, 6, 12)),
     *(86400.0 * days for days in (1, 2, 7, 28, 91, 364, 3640))]
@@ -29,8 +29,7 @@ SHARES = (0.5, 0.9, 0.95, 0.99, 1.0)
 
 @dataclass
 class Queue:
-    """Numbers of one queue: counts of events by verb, weighted by bulk counts, and seconds between
-    its first and last."""
+    """Numbers of one queue: events by verb, where a bulk counts each message."""
 
     name: str
     verbs: dict[str, int] = field(default_factory=dict)
@@ -81,14 +80,13 @@ def zone(found: Stats) -> timezone:
 def deepest(found: Stats, most: int) -> list[tuple[str, list[int]]]:
     """The depth of each queue over time, the deepest first; if they are more than `most`, the last
     row has the sum of the others."""
-    names = sorted(found.series, key=lambda name: -max(point[2] for point in found.series[name]))
-    if len(names) > most:
-        names, others = names[:most - 1], names[most - 1:]
-        rest = [(f"{len(others)} others", [sum(depths)
-            for depths in zip(*([point[2] for point in found.series[name]] for name in others))])]
-    else:
-        rest = []
-    return [(name, [point[2] for point in found.series[name]]) for name in names] + rest
+    rows = [(name, [point[2] for point in series]) for name, series in found.series.items()]
+    rows.sort(key=lambda row: -max(row[1]))
+    if len(rows) > most:
+        others = rows[most - 1:]
+        rows[most - 1:] = [(f"{len(others)} others",
+            [sum(depths) for depths in zip(*(values for _, values in others))])]
+    return rows
 
 
 def thin(found: Stats, intervals: int = 20) -> Stats:
@@ -147,7 +145,8 @@ def over_time(events: DataFrame, found: Stats, intervals: int) -> None:
         WIDTHS[-1]) if span else 1.0
     at = f"cast(floor(round((at - {found.start!r}D) * 100) / {found.width * 100!r}D) AS int) AS bin"
     names = ", ".join(f"'{verb}'" for verb in DONE)
-    change = f"CASE WHEN verb = 'push' THEN count WHEN verb IN ({names}) THEN -count WHEN verb = 'bury' THEN -1 ELSE 0 END"
+    change = (f"CASE WHEN verb = 'push' THEN count WHEN verb IN ({names}) THEN -count "
+        "WHEN verb = 'bury' THEN -1 ELSE 0 END")
     rows = events.selectExpr("queue", at, "if(verb = 'push', count, 0) AS pushed",
         f"if(verb IN ({names}), count, 0) AS done", f"{change} AS change")
     if any("bury" in queue.verbs for queue in found.queues):
@@ -179,8 +178,8 @@ def over_time(events: DataFrame, found: Stats, intervals: int) -> None:
 def delivery(events: DataFrame, found: Stats) -> None:
     """Latency, redeliveries, dead letters."""
     shares = ", ".join(map(repr, found.shares))
-    timed = events.where(
-        "verb IN ('pop', 'delete', 'reserve') AND milliseconds IS NOT NULL AND (verb <> 'reserve' OR tries = 1)")
+    timed = events.where("verb IN ('pop', 'delete', 'reserve') AND milliseconds IS NOT NULL "
+        "AND (verb <> 'reserve' OR tries = 1)")
     # exact: the logs count in hundredths of a second, so there are few different values
     spread = F.expr(f"percentile(milliseconds, array({shares}))").alias("spread")
     for row in timed.groupBy("queue", "verb").agg(F.count("*").alias("number"), spread).collect():
@@ -206,27 +205,25 @@ def delivery(events: DataFrame, found: Stats) -> None:
 def text_overview(found: Stats) -> str:
     if not found.queues:
         return "no events"
-    rows = [
-        (queue.name, queue.pushed, queue.done, queue.seconds, queue.pushed / queue.seconds,
-        queue.done / queue.seconds, queue.pushed_bytes)
-        for queue in found.queues
-    ]
-    return "Throughput\n" + grid(["queue", "pushed", "done", "seconds", "pushed/s", "done/s",
-        "bytes"], rows)
+    rows = [(one.name, one.pushed, one.done, one.seconds, one.pushed / one.seconds,
+        one.done / one.seconds, one.pushed_bytes) for one in found.queues]
+    heads = ["queue", "pushed", "done", "seconds", "pushed/s", "done/s", "bytes"]
+    return "Throughput\n" + grid(heads, rows)
 
 
 def text(found: Stats, first: bool = True) -> str:
     """The statistics as tables; without the first one if `tell` has printed it already."""
-    parts = [text_overview(found)] if first or not found.queues else []
     if not found.queues:
-        return "\n\n".join(parts)
+        return text_overview(found)
+    parts = [text_overview(found)] if first else []
     where, depths = zone(found), deepest(found, 8)
     rows: list[list[object]] = []
+    form = "%Y-%m-%d %H:%M:%S" + (".%f" if found.width < 1 else "")
     for at in range(max(map(len, found.series.values()))):
         when = datetime.fromtimestamp(found.start + at * found.width, where)
         points = [series[at] for series in found.series.values()]
         rows.append([
-            when.strftime("%Y-%m-%d %H:%M:%S.%f" if found.width < 1 else "%Y-%m-%d %H:%M:%S")[:22],
+            when.strftime(form)[:22],
             sum(point[0] for point in points) / found.width,
             sum(point[1] for point in points) / found.width,
             *([sum(point[2] for point in points)] if len(points) > 1 else []),
@@ -236,9 +233,9 @@ def text(found: Stats, first: bool = True) -> str:
         *(f"depth {name}" for name, _ in depths)]
     parts.append(f"Over time, by {found.width:g} s, in {where}; depth at the end of each\n"
         + grid(heads, rows))
-    latency = [[queue, {"pop": "push to pop", "delete": "push to delete",
-        "reserve": "push to first reserve"}[verb], count, *values]
-               for (queue, verb), (count, values) in sorted(found.latency.items())]
+    ends = {"pop": "push to pop", "delete": "push to delete", "reserve": "push to first reserve"}
+    latency = [[queue, ends[verb], count, *values]
+        for (queue, verb), (count, values) in sorted(found.latency.items())]
     heads = ["queue", "from", "messages", *("most" if share == 1 else f"{share * 100:g}%"
         for share in found.shares)]
     parts.append("Latency, milliseconds\n" + (grid(heads, latency) if latency
@@ -247,11 +244,10 @@ def text(found: Stats, first: bool = True) -> str:
     for queue in found.queues:
         again = {tries: count for (name, tries), count in found.tries.items() if name == queue.name}
         rows.append([queue.name, sum(again.values()), max(again, default=1),
-            *(queue.verbs.get(verb, 0) for verb in BACK)])
-    parts.append("Redeliveries\n" + grid(["queue", "handed out again", "most tries", "released",
-        "lease over", "owner dead", "at boot", "undelivered"], rows))
-    dead = [[queue, reason, count, still] for (queue, reason),
-        (count, still) in sorted(found.dead.items())]
-    parts.append("Dead letters\n" + (grid(["queue", "reason", "buried", "still there"], dead)
-        if dead else "none"))
+            *(queue.verbs.get(verb, 0) for verb in BACK.values())])
+    heads = ["queue", "handed out again", "most tries", *BACK]
+    parts.append("Redeliveries\n" + grid(heads, rows))
+    dead = [[*key, *counts] for key, counts in sorted(found.dead.items())]
+    heads = ["queue", "reason", "buried", "still there"]
+    parts.append("Dead letters\n" + (grid(heads, dead) if dead else "none"))
     return "\n\n".join(parts)

@@ -1,11 +1,5 @@
-"""The flat-file format: the one module of flatq.spark that knows how messages lie on the disk. It
-needs pyarrow, but neither Spark nor Java.
-
-A flat file has a line for each message, oldest first: a slip's name, a tab, the body in base64. Its
-own name is PRIORITY.FIRST.LAST.COUNT.TRIES.NONCE: ids from first to last, COUNT lines, and how
-often the whole file came back, which counts beside the tries of each slip. A slip's name is
-PRIORITY.ID.TRIES.NONCE.LEASE.DELAY.BORN.SIZE.KEY.COUNTS; BORN is in hundredths of a second since
-1970."""
+"""How messages lie on the disk; only this module of flatq.spark and flatq.pipeline knows. It needs
+pyarrow, but neither Spark nor Java. lib/README.md (Flat file) has the tables."""
 
 from __future__ import annotations
 
@@ -15,32 +9,30 @@ import io
 import itertools
 import os
 import re
-from binascii import Error as BadBase64, a2b_base64, b2a_base64
+from binascii import a2b_base64, b2a_base64
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa  # type: ignore[import-untyped,import-not-found,unused-ignore]
 import pyarrow.compute as pc  # type: ignore[import-untyped,import-not-found,unused-ignore]
 from pyarrow import csv
 
-from ..slips import SLIP, Flat, Slip, flat_of, slip_of
+from ..slips import Flat, Slip, flat_of, slip_of
 
 #: Rows, and bytes of a flat file, that make one batch of rows
 ROWS, BYTES = 16384, 4 << 20
 
-_LINE = re.compile((SLIP + r"\t([A-Za-z0-9+/]*={0,2})").encode())
 #: What lies between the dots of a line
 _FIELDS = [*Slip._fields[:9], "rest"]
 _TYPES = {**dict.fromkeys(("priority", "id", "tries", "born", "size"), pa.int64()),
     "key": pa.binary(), "rest": pa.binary()}
-
 _ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 
 HEADERS = pa.struct([("id", pa.int64()), ("priority", pa.int64()), ("key", pa.string())])
 
 
 class Damaged(ValueError):
-    """A line that is malformed, or a body that does not match its slip."""
+    """A line is malformed, or a body does not match its slip."""
 
 
 class Lost(LookupError):
@@ -49,11 +41,12 @@ class Lost(LookupError):
 
 def schema(headers: bool = False, base64: bool = False, host: bool = False) -> pa.Schema:
     """The columns of a batch of rows."""
-    fields = [("queue", pa.string()), ("offset", pa.int64()),
-        ("timestamp", pa.timestamp("us", tz="UTC")),
-              ("value", pa.string() if base64 else pa.binary()), ("attempts", pa.int32())]
-    return pa.schema([*([("host", pa.string())] if host else []), *fields,
-        *([("headers", HEADERS)] if headers else [])])
+    return pa.schema([
+        *([("host", pa.string())] if host else []),
+        ("queue", pa.string()), ("offset", pa.int64()), ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("value", pa.string() if base64 else pa.binary()), ("attempts", pa.int32()),
+        *([("headers", HEADERS)] if headers else []),
+    ])
 
 
 @dataclass(frozen=True)
@@ -71,7 +64,6 @@ class Piece:
     skip: int = 0
     offset: int | None = None
     slips: tuple[str, ...] = ()
-    bytes: int = 0
 
     @property
     def first(self) -> int:
@@ -89,14 +81,16 @@ class Piece:
         assert said is not None
         return said
 
+    def part(self, low: int, high: int) -> Piece:
+        """The rows from number low to below high."""
+        return replace(self, count=high - low, skip=self.skip + low, slips=self.slips[low:high],
+            offset=None if self.offset is None else self.offset + low)
+
     def cut(self, low: int, high: int) -> Piece | None:
         """The part with offsets from low to below high."""
         assert self.offset is not None
-        low, high = max(low, self.offset), min(high, self.offset + self.count)
-        if low >= high:
-            return None
-        return Piece(self.path, high - low, self.lines, self.tries, self.skip + low - self.offset,
-            low, (), self.bytes * (high - low) // self.count)
+        low, high = max(low - self.offset, 0), min(high - self.offset, self.count)
+        return self.part(low, high) if low < high else None
 
 
 def flat(path: str, offset: int | None = None, tries: int = 0) -> Piece | None:
@@ -119,11 +113,8 @@ def segment(path: str, offset: int, count: int, strict: bool = True) -> list[Pie
             raise Damaged(f"{path}/{name}: not a flat file's name")
         pieces.append(piece)
         end += piece.count
-    if end - offset != count:
-        if strict:
-            raise Lost(f"{path}: {end - offset} of {count} messages are there")
-        if end - offset > count:
-            raise Damaged(f"{path}: {end - offset} messages, not {count}")
+    if end - offset > count or end - offset < count and strict:
+        raise Lost(f"{path}: {end - offset} of {count} messages are there")
     return pieces
 
 
@@ -157,10 +148,9 @@ def marks(spool: str, queue: str, consumer: str) -> list[int]:
         return [0]
     settled = max((int(name[8:]) for name in names if re.fullmatch(r"settled\.[0-9]{12}", name)),
         default=0)
-    segments = (name.split(".") for name in names if re.fullmatch(r"[0-9]{12}\.[0-9]+(\.flat)?",
-        name))
-    return [settled, *sorted({end for segment in segments
-        if (end := int(segment[0]) + int(segment[1])) > settled})]
+    claims = (re.fullmatch(r"([0-9]{12})\.([0-9]+)(\.flat)?", name) for name in names)
+    ends = {int(claim[1]) + int(claim[2]) for claim in claims if claim}
+    return [settled, *sorted(end for end in ends if end > settled)]
 
 
 def _listing_failed(error: OSError) -> None:
@@ -170,12 +160,10 @@ def _listing_failed(error: OSError) -> None:
 
 
 def ready(spool: str, queue: str) -> list[Piece]:
-    """The ready messages of a queue. It looks at the places in the order in which messages move, so
-    that it misses none. What is folded or unfolded during the look, or was when its verb was
-    killed, counts once. Raises FileNotFoundError."""
+    """The ready messages of a queue, each once, also those that a verb moves meanwhile or was
+    killed over: places are listed in the order in which messages move. Raises FileNotFoundError."""
     top = os.path.join(spool, disk_name(queue))
     os.stat(os.path.join(top, "wal"))
-    body = os.path.join(top, "body")
     flats: dict[str, Piece] = {}
     slips: dict[str, str] = {}
     heads: set[str] = set()
@@ -191,22 +179,21 @@ def ready(spool: str, queue: str) -> list[Piece]:
                     slips[slip.body] = name
     found = sorted(name[:23] for name in slips.values())
     for name, piece in list(flats.items()):
-        # CRASH: if an unfold was killed before it removed the flat file, its run is in head/: count
-        # the slips. If a fold was killed before it removed the slips, its flat file is in queue/:
-        # count that. RACE: so too if the fold came after our look at wal/: then only its lines tell
-        # which slips it has taken. A run's name is PRIORITY.ID.NONCE, a line begins with
-        # PRIORITY.ID
+        # CRASH: a killed unfold leaves its flat file beside its run in head/: count the slips. A
+        # killed fold leaves its slips beside the flat file: count that. RACE: so does a fold after
+        # our look at wal/: its lines tell which slips it has taken. A run's name is
+        # PRIORITY.ID.NONCE, a line begins with PRIORITY.ID
         if f"{name[:23]}.{piece.nonce}" in heads:
             del flats[name]
-        elif (at := bisect.bisect_left(found, name[:23])) < len(found) and found[at] <= name[
-                :11] + name[24:36]:
+            continue
+        at = bisect.bisect_left(found, name[:23])
+        if at < len(found) and found[at] <= name[:11] + name[24:36]:
             with contextlib.suppress(FileNotFoundError), open(piece.path, "rb") as file:
                 for line in file:
                     slips.pop(line[11:23].decode(errors="replace"), None)
-    singles = list(slips.values())
-    groups = [tuple(singles[start:start + 500]) for start in range(0, len(singles), 500)]
-    return [*flats.values(), *(Piece(body, len(some), len(some), 0, 0, None, some)
-        for some in groups)]
+    singles = tuple(slips.values())
+    rest = Piece(os.path.join(top, "body"), len(singles), len(singles), slips=singles)
+    return [*flats.values(), *([rest] if singles else [])]
 
 
 def pack(pieces: Sequence[Piece], partitions: int) -> list[list[Piece]]:
@@ -216,12 +203,9 @@ def pack(pieces: Sequence[Piece], partitions: int) -> list[list[Piece]]:
     lists: list[list[Piece]] = [[] for _ in range(max(1, partitions))]
     share, before = -(-whole // len(lists)), 0
     for piece in pieces:
-        parts = [piece]
-        if piece.offset is not None and piece.count > share:
-            parts = [part for low in range(0, piece.count, share)
-                if (part := piece.cut(piece.offset + low, piece.offset + low + share))]
-        for part in parts:
-            lists[(before + part.count // 2) * len(lists) // max(whole, 1)].append(part)
+        for low in range(0, piece.count, share):
+            part = piece.part(low, min(low + share, piece.count))
+            lists[(before + part.count // 2) * len(lists) // whole].append(part)
             before += part.count
     return [some for some in lists if some]
 
@@ -235,20 +219,40 @@ class _Block:
     count: int
     data: bytes
 
+    @property
+    def offset(self) -> int | None:
+        """The offset of the first line; None if offsets are ids."""
+        base = self.piece.offset
+        return None if base is None else base + self.first - self.piece.skip
+
+    def halves(self) -> list[_Block]:
+        lines, middle = self.data.split(b"\n")[:-1], self.count // 2
+        return [_Block(self.piece, self.first + at, len(some), b"\n".join([*some, b""]))
+            for at, some in ((0, lines[:middle]), (middle, lines[middle:]))]
+
+
+def _singles(piece: Piece) -> Iterator[_Block]:
+    """Single messages as the lines of a flat file. Those that are gone were taken meanwhile."""
+    lines: list[bytes] = []
+    size = first = 0
+    for name in piece.slips:
+        slip = slip_of(name)
+        assert slip is not None
+        with contextlib.suppress(FileNotFoundError), \
+                open(os.path.join(piece.path, slip.body), "rb") as file:
+            lines.append(b"%b\t%b\n" % (name.encode(), file.read().partition(b"\n")[0]))
+            size += len(lines[-1])
+        if size > BYTES:
+            yield _Block(piece, first, len(lines), b"".join(lines))
+            first, size, lines = first + len(lines), 0, []
+    yield _Block(piece, first, len(lines), b"".join(lines))
+
 
 def _blocks(piece: Piece, strict: bool, vanish: bool) -> Iterator[_Block]:
     """The lines of a piece in blocks of about BYTES. If lines are missing, raises Lost, or ends if
     not strict."""
     if piece.slips:
-        lines = []
-        for name, slip in ((name, slip_of(name)) for name in piece.slips):
-            assert slip is not None
-            try:
-                with open(os.path.join(piece.path, slip.body), "rb") as file:
-                    lines.append(name.encode() + b"\t" + file.read())
-            except FileNotFoundError:
-                continue
-        yield _Block(piece, 0, len(lines), b"".join(lines))
+        yield from _singles(piece)
         return
     try:
         flat_file = open(piece.path, "rb", buffering=0)
@@ -258,37 +262,31 @@ def _blocks(piece: Piece, strict: bool, vanish: bool) -> Iterator[_Block]:
         return
     line, end, rest = 0, piece.skip + piece.count, b""
     with flat_file:
-        while True:
-            read = flat_file.read(BYTES)
-            data = rest + read if rest else read
-            cut = data.rfind(b"\n") + 1 if read else len(data)
+        while read := flat_file.read(BYTES):
+            data = rest + read
+            cut = data.rfind(b"\n") + 1
             data, rest = data[:cut], data[cut:]
-            if data:
-                count = data.count(b"\n")
-                if not data.endswith(b"\n"):
-                    if strict:
-                        raise Damaged(
-                            f"{piece.path}: line {line + count + 1} ends without a newline")
-                    data = data[:data.rfind(b"\n") + 1]
-                low, high = max(piece.skip - line, 0), min(end - line, count)
-                if low < high:
-                    if low > 0 or high < count:
-                        data = b"".join(data.splitlines(True)[low:high])
-                    yield _Block(piece, line + low, high - low, data)
-                line += count
-            if not read:
-                break
-    if line != piece.lines and strict:
-        raise (Lost if line < piece.lines else Damaged)(
-            f"{piece.path}: {line} lines, and its name says {piece.lines}")
+            count = data.count(b"\n")
+            low, high = max(piece.skip - line, 0), min(end - line, count)
+            if low < high:
+                if high - low < count:
+                    data = b"".join(data.splitlines(True)[low:high])
+                yield _Block(piece, line + low, high - low, data)
+            line += count
+    if not strict:
+        return
+    if rest:
+        raise Damaged(f"{piece.path}: line {line + 1} ends without a newline")
+    if line != piece.lines:
+        raise Lost(f"{piece.path}: {line} lines, and its name says {piece.lines}")
 
 
 def _decode(data: bytes, count: int, base64: bool) -> pa.Table:
     """Columns priority, id, tries, born, key and value. Raises ValueError if anything is wrong."""
     # the fields of a slip, and after the last dot COUNTS, a tab and the body
     table = csv.read_csv(
-        pa.BufferReader(data), csv.ReadOptions(use_threads=False, block_size=len(data) + 1,
-        column_names=_FIELDS),
+        pa.BufferReader(data),
+        csv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=_FIELDS),
         csv.ParseOptions(delimiter=".", quote_char=False, ignore_empty_lines=False),
         csv.ConvertOptions(check_utf8=False, column_types=_TYPES, strings_can_be_null=False,
         include_columns=list(_TYPES)),
@@ -319,39 +317,34 @@ def _decode(data: bytes, count: int, base64: bool) -> pa.Table:
     return pa.table({**columns, "value": value})
 
 
-def _checked(block: _Block, base64: bool, strict: bool) -> tuple[pa.Table, list[int]] | None:
-    """The same as _decode, but line by line, and the numbers of the good lines. Damaged names the
-    bad one."""
-    good, rows = [], []
-    for number, line in enumerate(block.data.split(b"\n")[:-1]):
-        match, value = _LINE.fullmatch(line), None
-        fault = "not a slip, a tab and base64"
-        if match:
-            try:
-                value = a2b_base64(match[11])
-                fault = f"{len(value)} bytes, and its slip says {int(match[8])}"
-            except BadBase64 as error:
-                fault = f"bad base64: {error}"
-        if match and value is not None and len(value) == int(match[8]) and len(match[11]) % 4 == 0:
-            good.append(number)
-            rows.append((int(match[1]), int(match[2]), int(match[3]), int(match[7]), match[9],
-                match[11].decode() if base64 else value))
-        elif strict:
-            where = f"message {number + 1} of the singles" if block.piece.slips else f"line {block.first + number + 1}"
-            raise Damaged(f"{block.piece.path}: {where} is damaged: {fault}")
-    if not rows:
-        return None
-    types = {"priority": pa.int64(), "id": pa.int64(), "tries": pa.int64(), "born": pa.int64(),
-        "key": pa.binary(),
-             "value": pa.string() if base64 else pa.binary()}
-    return pa.table({name: pa.array(column, kind) for (name, kind),
-        column in zip(types.items(), zip(*rows))}), good
+def _decoded(blocks: list[_Block], base64: bool,
+        strict: bool) -> Iterator[tuple[_Block, pa.Table]]:
+    """The rows of blocks that follow each other, with the block that each table begins in. Where
+    something is wrong, halves them until the bad line is alone: Damaged names it."""
+    try:
+        table = _decode(b"".join(block.data for block in blocks),
+            sum(block.count for block in blocks), base64)
+    except (ValueError, pa.ArrowException):
+        table = None
+    if table is not None:
+        yield blocks[0], table
+        return
+    if len(blocks) == 1:
+        [block] = blocks
+        if block.count == 1:
+            if strict:
+                raise Damaged(f"{block.piece.path}: line {block.first + 1} is damaged: not a slip, "
+                    "a tab, and base64 of as many bytes as the slip says")
+            return
+        blocks = block.halves()
+    middle = len(blocks) // 2
+    yield from _decoded(blocks[:middle], base64, strict)
+    yield from _decoded(blocks[middle:], base64, strict)
 
 
 def rows(pieces: Iterable[Piece], queue: str, host: str = "", *, headers: bool = False,
-        base64: bool = False, with_host: bool = False,
-         strict: bool = True, vanish: bool = False,
-         ids: tuple[int, int] | None = None) -> Iterator[pa.RecordBatch]:
+        base64: bool = False, with_host: bool = False, strict: bool = True, vanish: bool = False,
+        ids: tuple[int, int] | None = None) -> Iterator[pa.RecordBatch]:
     """The messages of pieces as batches of rows, in order. About BYTES at a time are in memory.
 
     strict: raise Lost or Damaged if a message is missing or is not what was stored. Otherwise it is
@@ -359,15 +352,17 @@ def rows(pieces: Iterable[Piece], queue: str, host: str = "", *, headers: bool =
     messages meanwhile. ids: only offsets from the first to below the second."""
     like = schema(headers, base64, with_host)
 
-    def batch(table: pa.Table, piece: Piece, offset: pa.Array) -> pa.RecordBatch:
-        plain = {name: table[name].combine_chunks() if table[name].num_chunks != 1
-            else table[name].chunk(0) for name in table.column_names}
-        count = table.num_rows
+    def batch(block: _Block, table: pa.Table) -> pa.RecordBatch:
+        plain = {name: table[name].chunk(0) for name in table.column_names}
+        count, offset = table.num_rows, plain["id"]
+        if block.offset is not None:
+            # offset, offset + 1 and so on; range() would take a tenth of the function's time
+            offset = pc.cumulative_sum(pa.repeat(1, count), start=block.offset - 1)
         columns = [pa.repeat(pa.scalar(host, pa.string()), count)] if with_host else []
         columns += [
             pa.repeat(pa.scalar(queue, pa.string()), count), offset,
             pc.multiply(plain["born"], 10000).cast(pa.timestamp("us", tz="UTC")), plain["value"],
-            pc.add(plain["tries"], piece.tries).cast(pa.int32()),
+            pc.add(plain["tries"], block.piece.tries).cast(pa.int32()),
         ]
         if headers:
             key = plain["key"].cast(pa.string())
@@ -380,92 +375,67 @@ def rows(pieces: Iterable[Piece], queue: str, host: str = "", *, headers: bool =
         return found
 
     def flush(blocks: list[_Block]) -> Iterator[pa.RecordBatch]:
-        count = sum(block.count for block in blocks)
-        if not count:
-            return
-        piece, first = blocks[0].piece, blocks[0]
-        try:
-            table = _decode(b"".join(block.data for block in blocks), count, base64)
-        except (ValueError, pa.ArrowException):
-            for block in blocks:
-                checked = _checked(block, base64, strict)
-                if checked:
-                    table, good = checked
-                    if block.piece.offset is None:
-                        offset = table["id"].combine_chunks()
-                    else:
-                        base = block.piece.offset + block.first - block.piece.skip
-                        offset = pa.array([base + number for number in good], pa.int64())
-                    yield batch(table, block.piece, offset)
-            return
-        if piece.offset is None:
-            offset = table["id"].chunk(0)
-        else:
-            base = piece.offset + first.first - piece.skip
-            # base, base + 1 and so on; range() would take a tenth of the time of the whole function
-            offset = pc.cumulative_sum(pa.repeat(1, count), start=base - 1)
-        yield batch(table, piece, offset)
+        if blocks:
+            yield from itertools.starmap(batch, _decoded(blocks, base64, strict))
 
     held: list[_Block] = []
     rows_held = bytes_held = 0
     after: tuple[int | None, int] | None = None
     for piece in pieces:
         for block in _blocks(piece, strict, vanish):
-            start = None if piece.offset is None else piece.offset + block.first - piece.skip
-            if held and (rows_held + block.count > ROWS or bytes_held + len(block.data) > BYTES
-                    or (start, piece.tries) != after):
+            if not block.count:
+                continue
+            if (rows_held + block.count > ROWS or bytes_held + len(block.data) > BYTES
+                    or (block.offset, piece.tries) != after):
                 yield from flush(held)
                 held, rows_held, bytes_held = [], 0, 0
             held.append(block)
             rows_held, bytes_held = rows_held + block.count, bytes_held + len(block.data)
+            start = block.offset
             after = (None if start is None else start + block.count, piece.tries)
     yield from flush(held)
 
 
 class Stage:
     """Flat files that are written beside a queue, for the queue to take in:
-    `directory`/PRIORITY.BLOCK/FLAT, as a bulk push stages them.
+    `directory`/PRIORITY.BLOCK/FLAT, as a bulk push stages them. The ids of a file do not cross a
+    hundred thousand.
 
-    As there, the ids of a file do not cross a hundred thousand. `born`: hundredths of a second
-    since 1970. `most`: the messages and the bytes that a flat file has at most, as stage.sh
-    says."""
+    born: hundredths of a second since 1970. most: the messages and the bytes that a flat file has
+    at most, as lib/bulk/stage.sh prints them."""
 
     def __init__(self, directory: str, first: int, nonce: str, born: int, most: tuple[int, int],
-                 lease: int = 60) -> None:
+            lease: int = 60) -> None:
         self.directory, self.next, self.nonce = directory, first, nonce
         # base64 makes four bytes of three
         self.rows, self.bytes = most[0], most[1] // 4 * 3
         self.middle = f".0.0.{lease}.0.{born:012d}."
         self.files: list[str] = []
-        self.count = 0
 
     def write(self, bodies: Sequence[bytes], priority: int = 65536) -> None:
         """Store bodies, in order, with the next ids."""
         at = 0
-        forms: dict[int, bytes] = {
-            }  # the form of a line, by size: there are few sizes and many rows
+        # the form of a line, by size: there are few sizes and many rows
+        forms: dict[int, bytes] = {}
         while at < len(bodies):
             first = self.next
             some = bodies[at:at + min(self.rows, 100000 - first % 100000)]
             sizes = list(map(len, some))
-            if sum(sizes) > self.bytes:
-                fit = bisect.bisect_right(list(itertools.accumulate(sizes)), self.bytes)
-                some = some[:max(1, fit)]
-                del sizes[len(some):]
-            count = len(some)
+            fit = max(1, bisect.bisect_right(list(itertools.accumulate(sizes)), self.bytes))
+            some, sizes = some[:fit], sizes[:fit]
             forms.update((size, f"{priority:010d}.%012d{self.middle}{size}.-.0-0-0-0\t%b".encode())
                 for size in set(sizes).difference(forms))
             # one step for all lines of a file takes half the time of a step for each
-            rows = zip(range(first, first + count), map(b2a_base64, some))
-            lines = b"".join(map(forms.__getitem__,
-                sizes)) % tuple(itertools.chain.from_iterable(rows))
-            block = os.path.join(self.directory, f"{priority:010d}.{first:012d}"[:18])
-            path = os.path.join(block,
-                f"{priority:010d}.{first:012d}.{first + count - 1:012d}.{count}.0.{self.nonce}")
+            fields = zip(range(first, first + len(some)), map(b2a_base64, some))
+            form = b"".join(map(forms.__getitem__, sizes))
+            lines = form % tuple(itertools.chain.from_iterable(fields))
+            self.next, at = first + len(some), at + len(some)
+            name = f"{priority:010d}.{first:012d}"
+            block = os.path.join(self.directory, name[:18])
+            path = f"{block}/{name}.{self.next - 1:012d}.{len(some)}.0.{self.nonce}"
             os.makedirs(block, exist_ok=True)
             with io.FileIO(path, "x") as file:
                 data = memoryview(lines)
                 while data:
                     data = data[file.write(data):]
             self.files.append(path)
-            self.next, self.count, at = first + count, self.count + count, at + count

@@ -12,9 +12,10 @@ import os
 import re
 import sys
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from . import format as flat
 
@@ -56,7 +57,7 @@ def sync(path: str, spool: str = "") -> None:
 
 def sync_all(spool: str) -> None:
     """Sync every file system, if the verbs that use the spool sync: nobody says where Spark has
-    written. Raises OSError, which os.sync does not."""
+    written. Raises OSError."""
     if not verbs_module().syncs(spool):
         return
     # This reaches file systems too that we cannot open, but reports no error
@@ -66,9 +67,8 @@ def sync_all(spool: str) -> None:
         for fields in (line.split(b" ") for line in mounts):
             path = os.fsdecode(re.sub(rb"\\([0-7]{3})", lambda code: bytes([int(code[1], 8)]),
                 fields[4]))
-            # To open an automounter's directory would mount something. Whoever looks at what a
-            # server or a program serves that is gone waits for ever; and there, a write that failed
-            # is an error when the file is closed
+            # To open an automounter's directory mounts something, and to look at files of a server
+            # that is gone takes for ever; there, close reports a write that failed
             if re.match(b"autofs|nfs|cifs|smb3|afs|fuse", fields[fields.index(b"-") + 1]):
                 continue
             # RACE: another program may unmount it meanwhile
@@ -76,10 +76,6 @@ def sync_all(spool: str) -> None:
                 if os.path.isdir(path) and (device := os.stat(path).st_dev) not in synced:
                     sync(path, spool)
                     synced.add(device)
-
-
-def missing(error: Exception, text: str = "") -> bool:
-    return getattr(error, "code", None) == 66 and text in str(error)
 
 
 @dataclass(frozen=True)
@@ -115,7 +111,7 @@ class Place:
         return flat.is_queue(os.path.join(self.spool, flat.disk_name(self.queue)))
 
     def claim(self, consumer: str, most: int) -> list[Segment]:
-        """Claim up to `most` messages, and return all that `consumer` holds; raises LookupError if
+        """Claim up to `most` messages, and return all that `consumer` holds. Raises LookupError if
         there is no such queue."""
         try:
             held: list[Segment] = verb("claim", ["-c", consumer, "-n", str(min(most, MOST)), "--",
@@ -123,8 +119,8 @@ class Place:
             return held
         except Exception as error:
             # a closed and empty queue has nothing to claim; a name that never claimed holds nothing
-            if getattr(error, "code", None) == 69 or missing(error) and "no queue" not in str(
-                    error):
+            code = getattr(error, "code", None)
+            if code == 69 or code == 66 and "no queue" not in str(error):
                 return []
             raise
 
@@ -136,37 +132,34 @@ class Place:
 
     def lock(self, consumer: str) -> int | None:
         """A descriptor; while it is open, no other process may read as `consumer`. None if the name
-        has never claimed here. Raises RuntimeError if another reader has the lock, and OSError."""
+        has never claimed here. Raises RuntimeError if another reader has the lock, and OSError:
+        where nothing can be locked, no verb works either."""
         try:
             number = os.open(flat.claim_dir(self.spool, self.queue, consumer),
                 os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return None
         end = time.monotonic() + PATIENCE
-        while True:
-            try:
-                fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return number
-            except BlockingIOError:
-                # the process of a query that has just ended or was killed may hold the lock for a
-                # moment
-                if time.monotonic() > end:
-                    os.close(number)
-                    raise RuntimeError(
-                        f"queue '{self.queue}': another query reads as consumer '{consumer}'") from None
-                time.sleep(0.05)
-            except OSError:
-                # Do not go on without the lock, even where the file system has none: no verb works
-                # there either, and two queries could read one message
-                os.close(number)
-                raise
+        try:
+            while True:
+                try:
+                    fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    return number
+                except BlockingIOError:
+                    # a query that has just ended or was killed may hold the lock for a moment
+                    if time.monotonic() > end:
+                        raise RuntimeError(f"queue '{self.queue}': another query reads as "
+                            f"consumer '{consumer}'") from None
+                    time.sleep(0.05)
+        except BaseException:
+            os.close(number)
+            raise
 
     def settle(self, consumer: str, offset: int) -> int:
-        """Settle whole segments up to offset, and return the offset reached. First sync what Spark
-        has written. Raises LookupError if there is no such queue, and OSError if a sync fails: then
-        nothing is settled, nor later, until `flatq unclaim` has given back what was claimed by
-        then. The system reports an error of a sync once, so a sync that succeeds after that proves
-        nothing."""
+        """Sync what Spark has written, settle whole segments up to offset, and return the offset
+        reached. Raises LookupError if there is no such queue, and OSError if a sync fails. Then
+        nothing is settled until `flatq unclaim` has given back what was claimed by then: the system
+        reports a failed sync once, so a later sync proves nothing."""
         done, *all_ends = flat.marks(self.spool, self.queue, consumer)
         ends = [end for end in all_ends if end <= offset]
         if not ends:
@@ -176,8 +169,8 @@ class Place:
         claims = flat.claim_dir(self.spool, self.queue, consumer)
         for name in os.listdir(claims):
             if re.fullmatch(r"unsynced\.[0-9]+", name) and int(name[9:]) > done:
-                raise OSError(errno.EIO,
-                    f"a sync has failed, so what Spark wrote may be lost: flatq unclaim -c {consumer} {self.queue}, and write it elsewhere", claims)
+                raise OSError(errno.EIO, "a sync has failed, so what Spark wrote may be lost: "
+                    f"flatq unclaim -c {consumer} {self.queue}, and write it elsewhere", claims)
         # Hadoop does not sync local files: a power cut would lose the table after the queue has
         # deleted its messages
         try:
@@ -200,69 +193,81 @@ class Place:
         return sum(piece.count for piece in flat.ready(self.spool, self.queue))
 
 
-def _number(options: Mapping[str, str], name: str, default: int | None) -> int | None:
-    text = options.get(name)
-    if text is None:
-        return default
-    if not text.isascii() or not text.isdigit() or int(text) == 0:
-        raise ValueError(f"option {name}: a number above 0, not {text!r}")
-    return int(text)
+#: The options, and the names that some had before
+KNOWN = {name.lower(): name for name in (
+    "path", "subscribe", "topic", "group.id", "startingOffsets", "endingOffsets",
+    "maxOffsetsPerTrigger", "minPartitions", "failOnDataLoss", "includeHeaders", "base64", "jobId",
+    "priority", "lease", "wait", "checkpointLocation", "queryTimeout")}
+OLD = {"queue": ("subscribe", "topic"), "consumer": ("group.id", "group.id")}
 
 
-def _ends(options: Mapping[str, str], name: str, usual: str) -> dict[str, int] | None:
-    text = options.get(name, usual)
-    if text == usual:
-        return None
-    try:
-        return {str(key): int(value) for key, value in json.loads(text).items()}
-    except (ValueError, AttributeError, TypeError):
-        raise ValueError(
-            f"option {name}: '{usual}' or as {{\"jobs\": 700}}, not {text!r}") from None
-
-
-def _yes(options: Mapping[str, str], name: str, default: bool) -> bool:
-    text = options.get(name)
-    if text is None:
-        return default
-    if text.lower() not in ("true", "false"):
-        raise ValueError(f"option {name}: true or false, not {text!r}")
-    return text.lower() == "true"
-
-
-KNOWN = {
-    "path", "queue", "consumer", "startingoffsets", "endingoffsets", "maxoffsetspertrigger",
-    "minpartitions", "failondataloss", "includeheaders",
-    "base64", "jobid", "priority", "lease", "wait", "checkpointlocation", "querytimeout",
-}
+def refuse(name: str, value: object, allowed: str) -> NoReturn:
+    """Raises ValueError: a wrong option, in one line."""
+    raise ValueError(f"flatq: option {name}: {value!r} is not {allowed}") from None
 
 
 class Options:
     """The options, checked; see FlatqSource."""
 
-    def __init__(self, options: Mapping[str, str], write: bool = False) -> None:
-        unknown = sorted(name for name in options if name.lower() not in KNOWN)
-        if unknown:
-            raise ValueError(f"flatq has no option {unknown[0]!r}")
-        where = options.get("path") or os.environ.get("FLATQ_DIR")
-        if not where:
-            where = os.path.join(os.environ.get("XDG_STATE_HOME")
-                or os.path.expanduser("~/.local/state"), "flatq")
+    def __init__(self, given: Mapping[str, str], write: bool = False) -> None:
+        self.given: dict[str, str] = {}
+        for name, text in given.items():
+            key = name.lower()
+            if key in OLD:
+                key = OLD[key][write]
+                warnings.warn(f"flatq: option {name} is now {key}", DeprecationWarning,
+                    stacklevel=2)
+            if key not in KNOWN:
+                refuse(name, text, "known: they are " + ", ".join(sorted(KNOWN.values())))
+            self.given[KNOWN[key]] = text
+        where = self.given.get("path") or os.environ.get("FLATQ_DIR") or os.path.join(
+            os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state"), "flatq")
         where = where[5:] if where.startswith("file:") else where
         self.path = os.path.abspath("/" + where.lstrip("/") if where.startswith("//") else where)
-        queues = [name.strip() for name in (options.get("queue")
-            or ("" if write else "default")).split(",")]
-        self.queues = [name for name in queues if name]
-        if len(set(self.queues)) != len(self.queues):
-            raise ValueError("option queue: a queue is named twice")
-        self.consumer = options.get("consumer")
-        self.partitions = _number(options, "minPartitions", None)
-        self.limit = _number(options, "maxOffsetsPerTrigger", None)
-        self.strict = _yes(options, "failOnDataLoss", True)
-        self.headers = _yes(options, "includeHeaders", False)
-        self.base64 = _yes(options, "base64", False)
-        self.starting = _ends(options, "startingOffsets", "earliest")
-        self.ending = _ends(options, "endingOffsets", "latest")
         self.wild = glob.has_magic(self.path)
+        if write:
+            self.queues = [self.given["topic"]] if self.given.get("topic") else []
+        else:
+            names = self.given.get("subscribe") or "default"
+            self.queues = [part for name in names.split(",") if (part := name.strip())]
+            if len(set(self.queues)) != len(self.queues):
+                refuse("subscribe", names, "queues of which each is named once")
+        self.consumer = self.given.get("group.id")
+        self.partitions = self.whole("minPartitions", None, 1)
+        self.limit = self.whole("maxOffsetsPerTrigger", None, 1)
+        self.strict = self.yes("failOnDataLoss", True)
+        self.headers = self.yes("includeHeaders", False)
+        self.base64 = self.yes("base64", False)
+        self.starting = self.ends("startingOffsets", "earliest")
+        self.ending = self.ends("endingOffsets", "latest")
+
+    def whole(self, name: str, usual: int | None, least: int = 0) -> int | None:
+        """The value of an option that is a whole number."""
+        text = self.given.get(name)
+        if text is None:
+            return usual
+        if not text.isascii() or not text.isdigit() or not least <= int(text) < 1 << 32:
+            refuse(name, text, f"a number from {least} to 4294967295")
+        return int(text)
+
+    def yes(self, name: str, usual: bool) -> bool:
+        text = self.given.get(name, str(usual)).lower()
+        if text not in ("true", "false"):
+            refuse(name, self.given[name], "true or false")
+        return text == "true"
+
+    def ends(self, name: str, usual: str) -> dict[str, int] | None:
+        text = self.given.get(name, usual)
+        if text == usual:
+            return None
+        allowed = f"'{usual}', nor an offset for each queue, such as {{\"jobs\": 700}}"
+        try:
+            found = {str(key): int(value) for key, value in json.loads(text).items()}
+        except (ValueError, AttributeError, TypeError):
+            refuse(name, text, allowed)
+        if not self.wild and not set(self.queues) <= set(found):
+            refuse(name, text, allowed)
+        return found
 
     def places(self) -> list[Place]:
         """The queues in each spool that the path matches. `host` is the text that its first
@@ -275,15 +280,14 @@ class Options:
         at = next(number for number, part in enumerate(parts) if glob.has_magic(part))
         spools = [spool for spool in sorted(glob.glob(self.path)) if os.path.isdir(spool)]
         if len({os.path.realpath(spool) for spool in spools}) != len(spools):
-            raise ValueError("option path: it matches one spool under two names")
+            refuse("path", self.path, "a pattern that matches each spool under one name")
         if not spools:
             raise LookupError(f"no spool at {self.path}")
         hosts = [spool.split(os.sep)[at] for spool in spools]
         if len(set(hosts)) != len(hosts):
-            raise ValueError("option path: the first wildcard must tell the spools apart")
-        places = [Place(spool, queue, host) for spool,
-            host in zip(spools, hosts) for queue in self.queues
-                  if os.path.isdir(os.path.join(spool, flat.disk_name(queue)))]
+            refuse("path", self.path, "a pattern whose first wildcard tells the spools apart")
+        places = [Place(spool, queue, host) for spool, host in zip(spools, hosts)
+            for queue in self.queues if os.path.isdir(os.path.join(spool, flat.disk_name(queue)))]
         if not places:
             raise LookupError(f"no queue {self.queues[0]!r} in any spool at {self.path}")
         return places
@@ -291,8 +295,4 @@ class Options:
     def parallel(self, count: int) -> int:
         """The number of partitions for so many messages. A task of Spark costs as much as some
         thousand of them."""
-        if self.partitions:
-            return self.partitions
-        cores = len(os.sched_getaffinity(0)) if hasattr(os,
-            "sched_getaffinity") else os.cpu_count() or 1
-        return min(cores, 1 + count // 10000)
+        return self.partitions or min(len(os.sched_getaffinity(0)), 1 + count // 10000)

@@ -1,35 +1,28 @@
 """The sink: rows become messages, exactly once for each (query, batch), whichever process is
 killed.
 
-    SPOOL/.spark/JOB/stage.TASK/QUEUE/PRIORITY.BLOCK/FLAT   flat files that a task has written; no verb sees them
-    SPOOL/.spark/JOB/plan                                   the stages of batch N: once the plan exists, batch N is decided
-    SPOOL/.spark/JOB/done.N                                 batch N, and all before it, is in the queues
+    SPOOL/.spark/JOB/stage.TASK/QUEUE/PRIORITY.BLOCK/FLAT   flat files of a task; no verb sees them
+    SPOOL/.spark/JOB/plan                                   the stages of batch N, which is decided
+    SPOOL/.spark/JOB/done.N                                 batches up to N are in the queues
 
 JOB is the query's id, which the checkpoint keeps; of a batch write it is the option jobId, or a
-name of its own.
+name of its own. The driver holds a lock on SPOOL/.spark/JOB during 2 to 5. Its shell inherits the
+lock, and keeps it if the driver is killed.
 
 Order: 1 each task takes ids of its own, writes its flat files under them and syncs them; 2 the
-driver writes `plan`, by a rename, and syncs it; 3 flat files are renamed into their queue, by
-lib/bulk/stage.sh, as a bulk push does it: under the queue's lock, when there is room; 4 `plan`
-becomes `done.N`; 5 the stages are removed.
+       driver checks that the stages are complete, writes `plan` by a rename, and syncs it; 3 flat
+       files are renamed into their queue by lib/bulk/stage.sh, when there is room; 4 `plan` becomes
+       `done.N`; 5 the stages are removed.
+Crash: before 2, nothing is in any queue: the batch runs again, and 5 removes what dead tasks left.
+       From 2 on the plan holds: if the batch runs again, the rest of 3 is done, and what that run
+       has staged is thrown away. After 4 the batch is finished.
 
-Crash: before 2, nothing is in any queue: the batch runs again, and step 5 removes what the dead
-tasks left. From 2 on the plan holds: if the batch runs again, only the rest of 3 is done, where
-each file is either still in its stage or already in its queue; what that run has staged is thrown
-away. After 4 the batch is finished. A consumer may take the first messages of a batch before the
-last are there.
+With an older copy of its checkpoint, Spark may plan other rows as batch N. So the plan and `done.N`
+have the sum of the checkpoint's offsets/N, where it is on this machine, which is synced before 2.
+If it is another one now, or a batch after N is there, the sink raises Lost.
 
-A stream's number N means the same rows each time, as long as its checkpoint keeps what it has
-planned, offsets/N. Where the checkpoint is an older copy, or a power cut has taken a part of it,
-Spark may plan other rows as batch N. So before 2 everything is synced; the plan and `done.N` have
-the sum of offsets/N, where it is on this machine; and if that is another one now, or a batch after
-N is there already, the sink raises Lost: the source settles nothing.
-
-The checkpoint (`flatq wal`) removes the stages of a job that has no plan, once nothing of the job
-has changed for a week. So the driver locks SPOOL/.spark/JOB, checks that its stages are complete,
-writes `plan` and carries it out. Its shell inherits the lock, and keeps it if the driver is killed.
-
-Keys (`push -k`) could not do this: a key is free again as soon as its message is popped."""
+The checkpoint (`flatq wal`) removes the stages of a job without a plan in which nothing has changed
+for a week. Keys (`push -k`) could not do this: a key is free again once its message is popped."""
 
 from __future__ import annotations
 
@@ -43,23 +36,26 @@ import shutil
 import subprocess
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped,import-not-found,unused-ignore]
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage,
+)
 from pyspark.sql.types import BinaryType, IntegralType, StringType, StructType
 
 from . import format as flat
-from .options import Options, sync, sync_all, verbs_module
+from .options import Options, refuse, sync, sync_all, verbs_module
 
 SCRIPT = 'set -u; . "$lib/engine/common.sh"; need engine/spool bulk/stage; stage "$@"'
 
 
 def engine(spool: str, *words: object, keep: Sequence[int] = ()) -> list[str]:
-    """Run a step of lib/bulk/stage.sh, which inherits the files `keep`, and return its output,
-    split into words. Raises as flatq.Queue.push does."""
+    """Run a step of lib/bulk/stage.sh, which inherits the files `keep`, and return the words that
+    it prints. Raises as flatq.Queue.push does."""
     verbs = verbs_module()
     from flatq import errors
 
@@ -73,19 +69,10 @@ def engine(spool: str, *words: object, keep: Sequence[int] = ()) -> list[str]:
     return done.stdout.decode().split()
 
 
-def whole(given: Mapping[str, str], name: str, usual: int) -> int:
-    """The value of an option that is a whole number."""
-    text = given.get(name, str(usual))
-    if not text.isascii() or not text.isdigit() or int(text) >= 1 << 32:
-        raise ValueError(f"option {name}: a number from 0 to 4294967295, not {text!r}")
-    return int(text)
-
-
 def named(job: str) -> str:
     """The name of a job in the spool. Raises ValueError if it is not valid."""
-    if not job.replace("-", "").replace("_", "").isalnum() or not job.isascii() or len(job) > 100:
-        raise ValueError(
-            f"a load's name, the option jobId, is 1 to 100 letters, digits, - and _, not {job!r}")
+    if not re.fullmatch(r"[A-Za-z0-9_-]{1,100}", job):
+        refuse("jobId", job, "1 to 100 letters, digits, - and _")
     return f"job-{job}"
 
 
@@ -99,7 +86,8 @@ class Staged(WriterCommitMessage):
 
 
 class Ids:
-    """Ids reserved for a task; one process reserves some ten thousand."""
+    """Ids reserved for a task; one process reserves some ten thousand. Those left over are lost,
+    which does no harm."""
 
     def __init__(self, spool: str) -> None:
         self.spool, self.first, self.left, self.asked, self.born = spool, 0, 0, 0, 0
@@ -108,7 +96,6 @@ class Ids:
 
     def take(self, count: int, queue: str) -> int:
         if self.left < count or queue not in self.names:
-            # ids that are left over are lost, which does no harm: there are plenty
             ask = max(count, min(self.asked * 5, 200000))
             self.first, self.born, *most = map(int, engine(self.spool, "ids", ask, queue))
             self.most = most[0], most[1]
@@ -123,49 +110,32 @@ def columns(schema: StructType, options: Options) -> None:
     """Raises ValueError if rows of this schema cannot become messages."""
     kinds = {field.name: field.dataType for field in schema.fields}
     if not isinstance(kinds.get("value"), (BinaryType, StringType)):
-        raise ValueError(
-            "a row needs a column `value`, binary or string: to_json(struct(*)) makes one of all columns")
-    if not isinstance(kinds.get("queue", StringType()),
-            StringType) or not isinstance(kinds.get("priority"), (IntegralType, type(None))):
-        raise ValueError("the column `queue` is a string, `priority` a number")
-    for name in ("key", "delay"):
-        if name in kinds:
-            raise ValueError(
-                f"messages with a {name} are pushed one by one: flatq.Queue.push; the sink has no column `{name}`")
+        raise ValueError("flatq: a row needs a column `value`, binary or string: "
+            "to_json(struct(*)) makes one of all columns")
+    if (not isinstance(kinds.get("queue", StringType()), StringType)
+            or not isinstance(kinds.get("priority"), (IntegralType, type(None)))):
+        raise ValueError("flatq: the column `queue` is a string, `priority` a number")
+    for name in {"key", "delay"} & set(kinds):
+        raise ValueError(f"flatq: the sink has no column `{name}`: push messages with a {name} "
+            "one by one, with flatq.Queue.push")
     if not options.queues and "queue" not in kinds:
-        raise ValueError("option queue is missing, and there is no column `queue`")
-    if len(options.queues) > 1:
-        raise ValueError(
-            "option queue: one queue; rows for several name theirs in a column `queue`")
+        refuse("topic", None, "a queue, and there is no column `queue`")
     if options.wild:
-        raise ValueError("option path: one spool")
+        refuse("path", options.path, "one spool")
 
 
 def planned(checkpoint: str, batch: int) -> str:
     """The sum of what a checkpoint on this machine says of a batch; else nothing."""
     place = os.path.abspath(re.sub("^file:/+", "/", checkpoint))
-    with contextlib.suppress(OSError), open(os.path.join(place, "offsets", str(batch)),
-            "rb") as file:
+    with contextlib.suppress(OSError), open(f"{place}/offsets/{batch}", "rb") as file:
         return hashlib.sha256(file.read()).hexdigest()
     return ""
 
 
-def total(stages: Iterable[Mapping[str, Sequence[int]]]) -> dict[str, list[int]]:
-    """The messages and bytes for each queue, of all stages together."""
-    found: dict[str, list[int]] = {}
-    for sizes in stages:
-        for queue, (count, size) in sizes.items():
-            before = found.get(queue, [0, 0])
-            found[queue] = [before[0] + count, before[1] + size]
-    return found
-
-
 @contextlib.contextmanager
 def alone(top: str) -> Iterator[int]:
-    """If two drivers run the same job, such as two loads of one table, the second waits here until
-    the first has finished. If the first was killed, the second also waits for the shell that the
-    first had started, which has inherited the lock and may still move files. Raises OSError: where
-    nothing can be locked, no verb works either."""
+    """Hold the lock of a job: a second driver waits here for the first, or for the shell of one
+    that was killed. Raises OSError: where nothing can be locked, no verb works either."""
     file = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         # The engine has its own use for the numbers below 10
@@ -182,15 +152,14 @@ def alone(top: str) -> Iterator[int]:
 class Sink:
     """Steps 1 to 5 of the order above."""
 
-    def __init__(self, options: Options, given: Mapping[str, str]) -> None:
+    def __init__(self, options: Options) -> None:
         self.spool = options.path
-        # The option overrides the column, so that rows read from one queue can be written to
-        # another
+        # The option overrides the column: rows of one queue can be written to another
         self.queue = options.queues[0] if options.queues else None
-        self.priority, self.lease, self.wait = (whole(given, name, usual) for name,
-            usual in (("priority", 65536), ("lease", 60), ("wait", 0)))
-        #: The descriptor of the job's lock, which is held while a plan is made and carried out;
-        #: valid only in `commit`
+        self.priority = options.whole("priority", 65536)
+        self.lease = options.whole("lease", 60) or 0
+        self.wait = options.whole("wait", 0) or 0
+        #: The descriptor of the job's lock; valid only in `commit`
         self.lock = -1
 
     def top(self, job: str) -> str:
@@ -214,16 +183,14 @@ class Sink:
 
     def write(self, top: str, batch: pa.RecordBatch, ids: Ids, nonce: str,
             sizes: dict[str, list[int]]) -> None:
-        names = batch.schema.names
-        bodies = batch.column(names.index("value")).cast(pa.binary()).to_pylist()
+        given = {name: batch.column(at) for at, name in enumerate(batch.schema.names)}
+        bodies = given["value"].cast(pa.binary()).to_pylist()
         if None in bodies:
-            raise ValueError("a row's value is null: a message is bytes, were they none")
-        count = len(bodies)
-        queues = [self.queue] * count if self.queue else batch.column(names.index(
-            "queue")).to_pylist()
-        priorities = batch.column(names.index("priority")).to_pylist() if "priority" in names else [
-            self.priority] * count
-        groups: dict[tuple[str, int], list[bytes]] = {}
+            raise ValueError("flatq: a row's value is null: a message is bytes, were they none")
+        queues = [self.queue] * len(bodies) if self.queue else given["queue"].to_pylist()
+        priorities = (given["priority"].to_pylist() if "priority" in given
+            else [self.priority] * len(bodies))
+        groups: dict[tuple[Any, Any], list[bytes]] = {}
         if len(set(queues)) == 1 == len(set(priorities)):
             groups[queues[0], priorities[0]] = bodies
         else:
@@ -231,12 +198,11 @@ class Sink:
                 groups.setdefault((queue, priority), []).append(body)
         for (queue, priority), some in groups.items():
             if queue is None or priority is None or not 0 <= priority < 1 << 32:
-                raise ValueError(f"a row's queue is {queue!r}, its priority {priority!r}")
+                raise ValueError(f"flatq: a row's queue is {queue!r}, its priority {priority!r}")
             name = flat.disk_name(queue)
             first = ids.take(len(some), queue)
-            place = os.path.join(top, name)
-            staged = flat.Stage(place, first, nonce, ids.born, ids.most, self.lease)
-            staged.write(some, priority)
+            flat.Stage(os.path.join(top, name), first, nonce, ids.born, ids.most,
+                self.lease).write(some, priority)
             size = sizes.setdefault(name, [0, 0])
             size[0] += len(some)
             size[1] += sum(map(len, some))
@@ -257,10 +223,9 @@ class Sink:
                 self.decide(top, job, staged, batch, mark)
 
     def decide(self, top: str, job: str, staged: list[Staged], batch: int, mark: str) -> None:
-        """Make what was staged the plan of batch number `batch`, unless it has one, and carry the
-        plan out. If a queue is closed, or has no room within `wait` seconds, raises Closed or Full
-        before anything is decided; else raises as `roll` does, and Lost where the checkpoint has
-        planned another batch under that number than the one that was decided."""
+        """Make what was staged the plan of batch number `batch`, unless it has one, and carry it
+        out. Raises Closed or Full (after `wait` seconds) before anything is decided; Lost; then as
+        `roll`."""
         plan = os.path.join(top, "plan")
         old = self.plan(plan)
         if old is not None and old["batch"] != batch:
@@ -268,11 +233,15 @@ class Sink:
             self.roll(top, old)
             old = None
         done = self.done(job)
-        before = (self.plan(os.path.join(top, f"done.{batch}"))
-            or {}).get("mark") if done == batch else None
-        if done < batch:
+        before = None
+        if done == batch:
+            before = (self.plan(os.path.join(top, f"done.{batch}")) or {}).get("mark")
+        elif done < batch:
             if old is None:
-                self.room(total(message.sizes for message in staged))
+                counts: Counter[str] = Counter()
+                for message in staged:
+                    counts.update({name: size[0] for name, size in message.sizes.items()})
+                self.room(counts)
                 for message in staged:
                     self.check(top, message)
                 old = {"batch": batch, "mark": mark,
@@ -285,17 +254,14 @@ class Sink:
             self.roll(top, old)
         self.clear(top)
         if done > batch or mark and before and before != mark:
-            raise flat.Lost(
-                f"batch {batch} of this query is stored already, and its checkpoint has planned it anew: it is an older copy, or a power cut has "
-                            "taken a part of it. Nothing of this run was stored. Begin anew, with another checkpoint")
+            raise flat.Lost(f"batch {batch} of this query is stored already, and its checkpoint "
+                "has planned it anew: it is an older copy, or a power cut has taken a part of it. "
+                "Nothing of this run was stored. Begin anew, with another checkpoint")
 
     def put(self, path: str, what: Mapping[str, Any]) -> None:
         """Write a file of JSON whole, by a rename."""
         new = os.path.join(os.path.dirname(path), "plan.new")
-        # A new file: in a group's spool, another member may have made a link of that name
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(new)
-        with open(new, "x") as file:
+        with open(new, "w") as file:
             json.dump(what, file)
             file.flush()
             # Before the rename: a power cut may keep a name without what it names
@@ -306,11 +272,10 @@ class Sink:
     def check(self, top: str, message: Staged) -> None:
         """Raises Lost if a stage is not complete: the checkpoint may have removed it."""
         for queue, (count, _) in message.sizes.items():
-            there = sum(piece.count for piece in self.staged(os.path.join(top, message.stage,
-                queue)))
+            place = os.path.join(top, message.stage, queue)
+            there = sum(piece.count for piece in self.staged(place))
             if there != count:
-                raise flat.Lost(
-                    f"{top}/{message.stage}: {there} of {count} staged messages are there")
+                raise flat.Lost(f"{place}: {there} of {count} staged messages are there")
 
     def clear(self, top: str) -> None:
         """Step 5."""
@@ -337,22 +302,21 @@ class Sink:
     def done(self, job: str) -> int:
         """The last batch that is in the queues, or -1."""
         try:
-            return max((int(name[5:]) for name in os.listdir(self.top(job))
-                if name.startswith("done.")), default=-1)
+            names = os.listdir(self.top(job))
         except FileNotFoundError:
             return -1
+        return max((int(name[5:]) for name in names if name.startswith("done.")), default=-1)
 
     def plan(self, path: str) -> dict[str, Any] | None:
-        """What a file of `put` holds; None if it is empty, or there is none."""
+        """What a file of `put` holds; None if there is none, or a power cut has left an empty one:
+        then nothing was decided."""
         try:
             with open(path) as file:
                 text = file.read()
-                # An empty one is what a power cut has left of it: nothing was decided. An empty
-                # done.N is one of an earlier version
-                decided: dict[str, Any] | None = json.loads(text) if text else None
-                return decided
         except FileNotFoundError:
             return None
+        decided: dict[str, Any] | None = json.loads(text) if text else None
+        return decided
 
     def roll(self, top: str, plan: dict[str, Any]) -> None:
         """Steps 3 and 4. Raises as flatq.Queue.push does, and OSError; the next run goes on where
@@ -363,22 +327,20 @@ class Sink:
         for stage, sizes in plan["stages"].items():
             for queue, size in sizes.items():
                 self.enter(os.path.join(top, stage, queue), queue, size[1])
-        olds = [name for name in os.listdir(top) if name.startswith("done.")]
-        new = os.path.join(top, f"done.{plan['batch']}")
-        self.put(new, {"mark": plan.get("mark", "")})
+        olds = {name for name in os.listdir(top) if name.startswith("done.")}
+        new = f"done.{plan['batch']}"
+        self.put(os.path.join(top, new), {"mark": plan.get("mark", "")})
         sync(top, self.spool)
-        os.unlink(os.path.join(top, "plan"))
-        for name in olds:
-            if name != os.path.basename(new):
-                os.unlink(os.path.join(top, name))
+        for name in ("plan", *(olds - {new})):
+            os.unlink(os.path.join(top, name))
 
-    def room(self, sizes: Mapping[str, list[int]]) -> None:
+    def room(self, sizes: Mapping[str, int]) -> None:
         """Wait until the plan can be carried out, as far as that can be known before. Raises Full
         after `wait` seconds, and Closed."""
         from flatq.errors import Full
 
         end = time.monotonic() + self.wait
-        for queue, (count, _) in sizes.items():
+        for queue, count in sizes.items():
             while True:
                 try:
                     engine(self.spool, "room", flat.queue_name(queue), count)
@@ -394,10 +356,9 @@ class Sink:
         that a sync has failed."""
         pieces = self.staged(stage)
         if pieces:
-            first, count = min(piece.first for piece in pieces), sum(piece.count
-                for piece in pieces)
-            engine(self.spool, "enter", flat.queue_name(queue), stage, pieces[0].nonce, count, size,
-                first, self.wait, keep=(self.lock,))
+            engine(self.spool, "enter", flat.queue_name(queue), stage, pieces[0].nonce,
+                sum(piece.count for piece in pieces), size, min(piece.first for piece in pieces),
+                self.wait, keep=(self.lock,))
 
     def staged(self, stage: str) -> list[flat.Piece]:
         """The flat files of a stage. Removes empty blocks, which the engine does not accept."""
@@ -428,13 +389,14 @@ class Sink:
 
 
 class Writer(DataSourceArrowWriter):
-    def __init__(self, options: Options, given: Mapping[str, str], schema: StructType,
-            overwrite: bool) -> None:
+    def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
         if overwrite:
-            raise ValueError("a queue is appended to: mode('append')")
+            raise ValueError("flatq: a queue is appended to: mode('append')")
         columns(schema, options)
-        self.sink = Sink(options, given)
-        self.job = named(given["jobId"]) if "jobId" in given else f"once-{uuid.uuid4().hex}"
+        self.sink = Sink(options)
+        job = options.given.get("jobId")
+        self.once = job is None
+        self.job = f"once-{uuid.uuid4().hex}" if job is None else named(job)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         if self.sink.done(self.job) >= 0:
@@ -443,31 +405,29 @@ class Writer(DataSourceArrowWriter):
 
     def commit(self, messages: list[Any]) -> None:
         self.sink.commit(messages, 0)
-        if self.job.startswith("once-"):
+        if self.once:
             shutil.rmtree(self.sink.top(self.job), ignore_errors=True)
 
     def abort(self, messages: list[Any]) -> None:
         self.sink.abort(messages)
-        if self.job.startswith("once-") and not os.path.exists(os.path.join(self.sink.top(self.job),
-                "plan")):
+        if self.once and not os.path.exists(os.path.join(self.sink.top(self.job), "plan")):
             shutil.rmtree(self.sink.top(self.job), ignore_errors=True)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    def __init__(self, options: Options, given: Mapping[str, str], schema: StructType,
-            overwrite: bool) -> None:
+    def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
         columns(schema, options)
-        self.sink = Sink(options, given)
-        self.checkpoint = given.get("checkpointLocation", "")
+        self.sink = Sink(options)
+        self.checkpoint = options.given.get("checkpointLocation", "")
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         from pyspark import TaskContext
 
+        # a number of the run would change at a restart
         context = TaskContext.get()
         query = context.getLocalProperty("sql.streaming.queryId") if context else None
         if not query:
             raise RuntimeError("no query id: this PySpark is too old")
-        # a number of the run would change at a restart
         return self.sink.stage(f"query-{query}", iterator)
 
     def commit(self, messages: list[Any], batchId: int) -> None:
