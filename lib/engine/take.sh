@@ -113,10 +113,15 @@ take_found() {
 # queue_put_back_due - before each take: put back messages that are due and, once a second, those
 # whose lease is over or owner dead; sweep, if that is due. Reads `now`
 queue_put_back_due() {
+  tend_clock=none
   for tend_path in "$q"/delayed/*; do
     [ "$tend_path" != "$q/delayed/*" ] || break
+    tend_top=${tend_path#"$q/delayed/"}
+    # Of each clock, the first name is the earliest
+    [ "${tend_top%???????}" != "$tend_clock" ] || continue
+    tend_clock=${tend_top%???????}
     need engine/clock
-    ! window_clock "${tend_path##*/}" || { need engine/reclaim; queue_promote; break; }
+    ! window_clock "$tend_top" || { need engine/reclaim; queue_promote; break; }
   done
   unpad "${now%??}"
   read -r tend_last <"$q/tended" && [ "$tend_last" = "$unpadded" ] && return 0
