@@ -121,7 +121,7 @@ def outcomes(flatq, env):
     return seen
 
 
-@pytest.mark.costly
+@pytest.mark.slow
 @pytest.mark.shells
 def test_inherited_variables_decide_nothing(shell, flatq, tmp_path):
     # else a script finds Python, and bash runs that script
@@ -153,6 +153,7 @@ def test_a_shell_by_its_own_name(flatq, name):
         capture_output=True).stdout == b"x y"
 
 
+@pytest.mark.slow
 def test_the_working_directory_decides_nothing(flatq, tmp_path):
     """It holds a file for every word of the scripts. Some of these mark the end of a list, and no
     verb takes one for a path."""

@@ -136,6 +136,7 @@ def test_what_is_read_of_the_article_is_what_it_hands_out(own):
 # all families on one command line
 
 
+@pytest.mark.slow
 def test_families_write_the_same_fields(work, tmp_path):
     fields = {field.name for field in dataclasses.fields(trial.Outcome)}
     there = cuts.available("ext4")[0]
@@ -188,6 +189,7 @@ def made_up(family, *_):
     return [trial.Outcome(family, family, 1, "", "none", "good", "", 0, 0.0, "", family)]
 
 
+@pytest.mark.slow
 def test_command_replays_a_line(work, capsys):
     first, *_ = power.trials(System(), [SCENARIOS["close"]], 1, 0, work / "replay", kinds=("act",))
     assert command.main(str(first).split()) == 0

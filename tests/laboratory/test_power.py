@@ -146,6 +146,7 @@ def test_states_that_may_be_left(name, work, trials):
         "power, kill"}
 
 
+@pytest.mark.slow
 def test_a_trial_is_replayed_from_its_line(work):
     first = power.explore(System(), "push", 4, 7, work)
     assert len(first) == 4  # of the act, of the boot and of a kill
@@ -185,6 +186,7 @@ done
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", WITHOUT)
 def test_each_sync_is_missed(what, work):
     pattern, names = WITHOUT[what]
@@ -246,6 +248,7 @@ def test_a_cut_is_one(kind):
     assert synced == b"abc\n" and other != b"abc\n"
 
 
+@pytest.mark.slow
 def test_real_cuts(kind, trials):
     outcomes = cuts.explore(System(), kind, CUTS, SEED)
     trials("cuts", outcomes)

@@ -45,6 +45,7 @@ def run(place, *words, env=None):
                           timeout=600)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", share("bench", PARTS, 1))
 def test_it_measures_and_writes(tmp_path, part):
     need("ncat", "redis-cli", "sqlite3", "nq", "strace")
@@ -78,6 +79,7 @@ def test_rivals_of_pypi(tmp_path):
         assert text in done.stdout, done.stderr
 
 
+@pytest.mark.slow
 def test_beside_beanstalkd_and_the_parent(tmp_path):
     need("beanstalkd")
     done = run(tmp_path, "--parent", "HEAD", "beanstalk")

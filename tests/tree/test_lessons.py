@@ -229,6 +229,7 @@ def test_what_the_lesson_does_not_say(tmp_path):
         "file\n[run it: any key; q ends]\n2\n2\n      file gone: file  (2\\n2\\n)\nThis is not what the lesson says, which is:\n2\n3\n") == 2
 
 
+@pytest.mark.slow
 def test_the_pictures(tmp_path, monkeypatch, capsys):
     """They show what is measured."""
     if reason := course.gate():

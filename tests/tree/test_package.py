@@ -266,6 +266,7 @@ def test_the_package_installs_and_works(package, flatq, tmp_path):
         and root / "var/lib/dpkg" not in path.parents]
 
 
+@pytest.mark.slow
 def test_the_package_is_the_same_elsewhere(package, tmp_path):
     shutil.rmtree(tmp_path)
     done = make("deb", f"DEB={tmp_path}/another place", TZ="Asia/Tokyo", LC_ALL="C.UTF-8")

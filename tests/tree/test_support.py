@@ -7,9 +7,12 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
+import pytest
+
 from engine import alive, carriers, command_of, number_used, stranger  # noqa: F401
 
 
+@pytest.mark.slow
 def test_a_process_is_seen_while_it_begins_a_program(tmp_path):
     """Its command line and environment are empty then. If the clock took its sleeper for ended,
     nobody would wake that."""
@@ -23,6 +26,7 @@ def test_a_process_is_seen_while_it_begins_a_program(tmp_path):
             assert process.pid in carriers(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_process_that_ends_is_seen_until_it_has_let_go(tmp_path):
     """It loses its memory, and with that its command line and environment, before its files. Who is
     not found has no lock and no port any more."""
