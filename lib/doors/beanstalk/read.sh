@@ -6,7 +6,13 @@ need engine/input
 # or, with `one`, has a newline in it; 1: the input has ended
 line_next() {
   stalk_line='' line_long=
-  while line_read; do
+  while :; do
+    # What door_body_end has kept
+    if [ -n "$line_ahead" ]; then
+      line_part=${line_ahead#x} line_ahead=
+    else
+      IFS= read -r line_part || return
+    fi
     if [ -z "$line_long" ]; then
       stalk_line=$stalk_line$line_part
       if [ ${#stalk_line} -gt $((line_most + 1)) ]; then
@@ -21,16 +27,6 @@ line_next() {
     fi
     [ -z "$line_long" ] || [ "$line_part" = "${line_part%"$cr"}" ] || return 0
   done
-  return 1
-}
-
-# line_read - set line_part to the input up to a newline: first what door_body_end has kept
-line_read() {
-  if [ -n "$line_ahead" ]; then
-    line_part=${line_ahead#x} line_ahead=
-  else
-    IFS= read -r line_part
-  fi
 }
 
 # door_body_end - read the CRLF behind a body, and set body_whole; if it is another two bytes, set

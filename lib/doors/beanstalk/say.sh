@@ -1,6 +1,6 @@
 # doors/beanstalk/say.sh - write answers: a line, or a line and bytes
 
-need doors/door engine/take
+need engine/take
 
 # stalk_log - write `why` to the door's log
 stalk_log() {
@@ -23,8 +23,7 @@ reply_failed() {
   esac
 }
 
-# reply_job RESERVED|FOUND - answer with the message in the slip_ variables; 75, only with FOUND:
-# its body is gone
+# reply_job RESERVED|FOUND - answer with the message at slip_path; 75, only with FOUND: it is gone
 reply_job() {
   reply_text="$id${stalk_beanstalkd:+ $slip_size}" reply_code=
   tally_write
@@ -45,9 +44,7 @@ END
     return 0
   fi
   # RACE: it may be folded or deleted: but not if the slip is there once the body is open
-  reply_slip=$q/out/$taken
-  [ "$1" != FOUND ] || reply_slip=$slip_path
-  if ! command exec 7<"$q/body/$slip_id" || [ ! -e "$reply_slip" ]; then
+  if ! command exec 7<"$q/body/$slip_id" || [ ! -e "$slip_path" ]; then
     [ "$1" = FOUND ] || exit 74
     return 75
   fi
@@ -59,7 +56,6 @@ END
   # After half a body, only the end of the connection can follow
   if [ "$1" = RESERVED ]; then
     need engine/body
-    slip_path=$q/out/$taken
     clock_read
     body_bury
   fi

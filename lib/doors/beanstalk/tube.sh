@@ -10,13 +10,10 @@ need engine/slip engine/clock engine/take engine/settle engine/reclaim
 # that there is none
 tubes_take() {
   # shellcheck disable=SC2086 # names without blanks
-  take_message "$owner" '' $watched
+  take_message "$owner" '' $watched && { jobs_add; return; }
   tubes_code=$?
-  case $tubes_code in
-  0) jobs_add ;;
-  66) tubes_nowhere; return ;;
-  esac
-  return $tubes_code
+  [ $tubes_code -eq 66 ] || return $tubes_code
+  tubes_nowhere
 }
 
 # take_pick TUBE ... - replaces that of engine/take.sh: pick the tube whose first job comes first
@@ -93,8 +90,9 @@ tube_paused() {
   return 1
 }
 
-# jobs_add - hold the job that was just handed out
+# jobs_add - hold the job that was handed out as `taken`; set slip_path
 jobs_add() {
+  slip_path=$q/out/$taken
   eval "job_held=\${job_$id-none} job_$id=\$queue,\$taken"
   [ "$job_held" != none ] || jobs="$jobs $id"
 }
@@ -133,8 +131,8 @@ jobs_back() {
   done
 }
 
-# jobs_soon_due - forget jobs that are not held, or no longer; set soon_due to a second before the
-# next lease ends
+# jobs_soon_due - forget jobs that are no longer held; set soon_due to a second before the next
+# lease ends
 jobs_soon_due() {
   soon_due='' jobs_left=
   for job in $jobs; do

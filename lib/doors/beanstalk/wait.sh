@@ -1,6 +1,6 @@
 # doors/beanstalk/wait.sh - wait for a job of several queues
 
-need doors/door engine/process engine/wait doors/beanstalk/tube
+need engine/process engine/wait
 
 # tubes_wait DEADLINE - as tubes_take, but wait until DEADLINE (or `none`); 75: the lease of a held
 # job ends within a second. The caller calls wait_leave
