@@ -1,11 +1,12 @@
 """flatq from Python: a message queue made of POSIX shell scripts and plain files.
 
-    from flatq import Queue, Empty
-
-    jobs = Queue("jobs")      # in $FLATQ_DIR; Queue("jobs", "/srv/spool"), Queue("host:1234/jobs")
-    jobs.push(b"resize 7.png", key="7.png")
-    with jobs.reserve(wait=10) as message:    # deleted at the end, released if something is raised
-        print(message.id, message.tries, message.body)
+>>> from flatq import Queue
+>>> jobs = Queue("jobs")      # in $FLATQ_DIR; or Queue("jobs", "/srv/spool")
+>>> jobs.push(b"resize 7.png", key="7.png")
+1
+>>> with jobs.reserve(wait=10) as message:    # deleted at the end
+...     print(message.id, message.tries, message.body)
+1 1 b'resize 7.png'
 """
 
 from __future__ import annotations

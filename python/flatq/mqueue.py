@@ -4,7 +4,8 @@ The kernel's usual priority, 0, is flatq's usual one, 65536, and the kernel's N,
 most urgent, is 65536 - N. A priority that the kernel does not have becomes the nearest one.
 
 The kernel has no reservations: a received message is in this process alone until it is pushed. A
-shovel that is stopped sends it back; one that is killed in that instant loses it."""
+shovel that is stopped sends it back; one that is killed in that instant loses it.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +26,17 @@ USUAL, MOST = 65536, 32767
 
 
 def to_kernel(priority: int | None) -> int:
+    """Return the kernel's priority for one of flatq's."""
     return 0 if priority is None else max(0, min(MOST, USUAL - priority))
 
 
 def from_kernel(priority: int) -> int:
+    """Return flatq's priority for one of the kernel's."""
     return USUAL - priority
 
 
 def ipc() -> Any:
+    """Return the module posix_ipc. Raises Unreachable."""
     try:
         import posix_ipc  # type: ignore[import-untyped,import-not-found,unused-ignore]
     except ImportError:
@@ -42,7 +46,7 @@ def ipc() -> Any:
 
 def _called(name: str, what: Any, busy: type[Error] = Full) -> Any:
     kernel = ipc()
-    while True:  # again where a signal interrupts it and its handler returns
+    while True:  # again if a signal interrupts it and its handler returns
         try:
             return what()
         except kernel.SignalError:
@@ -60,17 +64,13 @@ def _called(name: str, what: Any, busy: type[Error] = Full) -> Any:
 
 
 class Kernel(Source, Target):
-    """The kernel's queue /NAME, which must exist. Raises Missing, Denied, Invalid."""
+    """The kernel's queue at mqueue:///NAME, which must exist."""
 
-    def __init__(self, name: str) -> None:
-        self.name = "/" + name.lstrip("/")
+    def __init__(self, place: str) -> None:
+        self.name = "/" + urllib.parse.unquote(place.removeprefix("mqueue:")).lstrip("/")
         self.queue = _called(self.name, lambda: ipc().MessageQueue(self.name))
         #: The message that was received and is not yet pushed or sent back, with its priority
         self.hand: list[tuple[bytes, int]] = []
-
-    @staticmethod
-    def at(url: str) -> Kernel:
-        return Kernel(urllib.parse.unquote(url.partition(":")[2]))
 
     def take(self, wait: float) -> Parcel:
         select.select([self.queue.mqd], [], [], wait)
@@ -94,7 +94,7 @@ class Kernel(Source, Target):
         body, priority, most = parcel.body, to_kernel(parcel.priority), self.queue.max_message_size
         if len(body) > most:
             raise TooLarge(f"{len(body)} bytes are too large: {self.name} takes {most}", 65)
-        _called(self.name, lambda: self.queue.send(body, wait, priority), Full)
+        _called(self.name, lambda: self.queue.send(body, wait, priority))
 
     def close(self) -> None:
         self.back()

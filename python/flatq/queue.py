@@ -302,9 +302,9 @@ class AsyncQueue(_Queue):
 
     async def release(self, receipt: str, *, priority: int | None = None,
                       delay: float | None = None) -> None:
-        """Give a reserved message back: with another priority, after `delay` seconds.
+        """Give a reserved message back, perhaps with another priority.
 
-        Raises NotYours, Invalid.
+        delay: seconds until it can be taken. Raises NotYours, Invalid.
         """
         await self._call("release", _nothing, receipt, p=priority, d=delay)
 
@@ -356,7 +356,7 @@ class AsyncQueue(_Queue):
         await self._call("settle", _nothing, str(int(offset)), self.name, c=consumer)
 
     async def unclaim(self, consumer: str) -> None:
-        """Give back what the consumer claimed and has not settled, to its old place.
+        """Give back, to its place, what the consumer claimed and has not settled.
 
         Raises Missing, Invalid.
         """
@@ -394,19 +394,19 @@ class AsyncQueue(_Queue):
         return 0 < stats["bound"] <= held
 
     async def put(self, body: Bytes, block: bool = True, timeout: float | None = None) -> Id:
-        """Push, as queue.Queue does: wait for room for ever, or `timeout` seconds."""
+        """Push as queue.Queue does, and wait for room; timeout: in seconds."""
         return await AsyncQueue.push(self, body, wait=_wait(block, timeout))
 
     async def put_nowait(self, body: Bytes) -> Id:
-        """Push, as queue.Queue does: raise Full where there is no room."""
+        """Push as queue.Queue does, without waiting: raise Full."""
         return await AsyncQueue.push(self, body)
 
     async def get(self, block: bool = True, timeout: float | None = None) -> bytes:
-        """Pop, as queue.Queue does: wait for a message for ever, or `timeout` seconds."""
+        """Pop as queue.Queue does, and wait for a message; timeout: in seconds."""
         return await AsyncQueue.pop(self, wait=_wait(block, timeout))
 
     async def get_nowait(self) -> bytes:
-        """Pop, as queue.Queue does: raise Empty where nothing is ready."""
+        """Pop as queue.Queue does, without waiting: raise Empty."""
         return await AsyncQueue.pop(self)
 
     async def create(self, *, bound: int | None = None, most_tries: int | None = None) -> None:
@@ -501,7 +501,12 @@ class Queue(_Queue):
     get, get_nowait = _now(AsyncQueue.get), _now(AsyncQueue.get_nowait)
     create, drop = _now(AsyncQueue.create), _now(AsyncQueue.drop)
     shutdown = _now(AsyncQueue.shutdown)
-    reserve = cast("Callable[..., Reserved]", _now(AsyncQueue.reserve))
+
+    def reserve(self, *, wait: float = 0, lease: float | None = None) -> Reserved:
+        """See AsyncQueue.reserve."""
+        return _now(AsyncQueue.reserve)(self, wait=wait, lease=lease)  # type: ignore[return-value]
+
+    reserve.__doc__ = AsyncQueue.reserve.__doc__
 
     def reservations(self, *, wait: float = 0, lease: float | None = None) -> Iterator[Reserved]:
         """Reserve one message after the other, until nothing comes.

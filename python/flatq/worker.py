@@ -41,7 +41,7 @@ Job = Callable[[bytes], object]
 
 
 class Worker:
-    """Runs `job` for each message of `queues`; the first queue that has one comes first.
+    """Runs `job` for each message of `queues`, of which the first come first.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ class Worker:
         return ["sh", str(home() / "flatq"), "work", *self.options, "--", *job]
 
     def environment(self) -> dict[str, str]:
-        """Return the environment for `command`: the spool, and the same import path as here."""
+        """Return the environment for `command`: the spool, our import path."""
         ways = [str(Path(__file__).resolve().parents[1]), *map(os.path.abspath, sys.path)]
         given = {**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(ways))}
         return given if self.path is None else {**given, "FLATQ_DIR": self.path}
@@ -91,8 +91,9 @@ class Worker:
     def run(self) -> None:
         """Work until told to stop, or until all is done.
 
-        In the main thread, QUIT, TERM, INT and HUP are passed on to `flatq work`, which acts on
-        them; it also stops if we are killed. Raises Closed, Disk, Denied, Invalid.
+        In the main thread, QUIT, TERM, INT and HUP are passed on to `flatq
+        work`, which acts on them; it also stops if we are killed. Raises
+        Closed, Disk, Denied, Invalid.
         """
         process: subprocess.Popen[bytes] | None = None
         came: list[int] = []

@@ -8,6 +8,7 @@ import gc
 import inspect
 import os
 import pickle
+import pydoc
 import queue
 import re
 import shutil
@@ -1110,6 +1111,16 @@ def test_typed_and_documented():
                 assert all(one.annotation for one in arguments if one and one.arg != "self"), (path,
                     node.name)
                 assert node.returns, (path, node.name)
+
+
+@pytest.mark.parametrize("kind", [Queue, AsyncQueue, Reserved, package.Worker])
+def test_help_fits_a_terminal(kind):
+    """help(flatq.Queue) has 80 columns, but for signatures, and says what each method does."""
+    page = pydoc.plain(pydoc.render_doc(kind))
+    assert [line for line in page.splitlines() if len(line) > 80
+            and not re.match(r" \|  (async |__exit__ = )?\w+\(", line)] == []
+    if kind is Queue:
+        assert all(f" |  {name}(" in page for name in ("push", "reservations", "__iter__"))
 
 
 def test_a_queue_is_no_container(jobs, monkeypatch):

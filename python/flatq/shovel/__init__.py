@@ -6,7 +6,8 @@
 
 A message is reserved at the source, given to the target, and deleted at the source once the
 target has acknowledged it. So none is lost; if an acknowledgement is lost, or this process is
-killed before the message is deleted, it comes again. `ends.py` has the places."""
+killed before the message is deleted, it comes again. `ends.py` has the places.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +31,16 @@ class _Enough(BaseException):
 class Shovel:
     """Moves messages from `source` to `target`, one at a time.
 
-    once: stop when nothing is left; count: stop after so many; patience: seconds without an answer
-    from an end, after which its error is raised (None: never). say: called with each new reason to
-    wait; tell: called when a message has been moved."""
+    Parameters
+    ----------
+    source, target : the ends
+    once : stop when nothing is left
+    count : stop after so many
+    patience : seconds without an answer from an end, after which its error is
+        raised; None: never
+    say : called with each new reason to wait
+    tell : called when a message has been moved
+    """
 
     def __init__(self, source: Source, target: Target, *, once: bool = False,
                  count: int | None = None, patience: float | None = None,
@@ -67,12 +75,12 @@ class Shovel:
         """Move messages and return their number.
 
         Raises errors that do not pass by waiting (all but `ends.PASSING`) at once, others when
-        `patience` is over, and Stopped on a second signal or HUP."""
+        `patience` is over, and Stopped on a second signal or HUP.
+        """
         try:
-            while self.left != 0 and not self.stopping and self._one():
-                pass
-        except _Enough:
-            pass
+            with contextlib.suppress(_Enough):
+                while self.left != 0 and not self.stopping and self._one():
+                    pass
         except BaseException:
             self.ending = True
             # The first error says why it ends

@@ -2,7 +2,8 @@
 
 The server confirms a message once it is on disk, if the queue is durable and the message
 persistent; ours are. A queue that drops messages by itself (max-length without
-overflow=reject-publish, a time to live, RabbitMQ 4's limit of 20 deliveries) drops ours as well."""
+overflow=reject-publish, a time to live, RabbitMQ 4's limit of 20 deliveries) drops ours as well.
+"""
 
 from __future__ import annotations
 
@@ -22,31 +23,27 @@ from .ends import Parcel, Source, Target, TooLarge, key_of
 T = TypeVar("T")
 
 
-def library() -> Any:
-    """The module pika. Raises Unreachable."""
-    try:
-        import pika  # type: ignore[import-untyped,import-not-found,unused-ignore]
-    except ImportError:
-        raise needs("shovel", "pika", "pika", "python3-pika", "amqp") from None
-    # Else it prints what we raise
-    logging.getLogger("pika").addHandler(logging.NullHandler())
-    return pika
-
-
 class Client:
-    """One connection with one channel to the queue at
-    amqp[s]://[USER:PASSWORD@]HOST[:PORT]/[VHOST/]QUEUE[?PIKA'S-OPTIONS]. It connects at its first
-    use, and again after a failure."""
+    """One connection with one channel; it connects at its first use, and again after a failure.
+
+    It is to amqp[s]://[USER:PASSWORD@]HOST[:PORT]/[VHOST/]QUEUE[?PIKA'S-OPTIONS].
+    """
 
     def __init__(self, url: str) -> None:
-        self.pika = library()
+        try:
+            import pika  # type: ignore[import-untyped,import-not-found,unused-ignore]
+        except ImportError:
+            raise needs("shovel", "pika", "pika", "python3-pika", "amqp") from None
+        # Else it prints what we raise
+        logging.getLogger("pika").addHandler(logging.NullHandler())
+        self.pika: Any = pika
         parts = urllib.parse.urlsplit(url)
         host, (above, _, queue) = parts.netloc.rpartition("@")[2], parts.path.rpartition("/")
         self.place, self.queue = host + parts.path, urllib.parse.unquote(queue)
         self.name = f"{parts.scheme}://{self.place}"
         try:
             place = urllib.parse.urlunsplit(parts._replace(path=above))
-            self.parameters = self.pika.URLParameters(place)
+            self.parameters = pika.URLParameters(place)
         except (ValueError, TypeError, OSError):
             queue = ""
         if not host or not queue or above.count("/") > 1:
@@ -55,7 +52,7 @@ class Client:
         self.channel: Any = None
 
     def ask(self, method: Callable[[], T]) -> T:
-        """Call what uses the channel. Raises the error for what fails, and ends the connection."""
+        """Call what uses the channel. An error ends the connection."""
         try:
             if self.channel is None:
                 self.connection = self.pika.BlockingConnection(self.parameters)
@@ -87,34 +84,34 @@ class Client:
         number = getattr(error, "reply_code", 0)
         said = getattr(error, "reply_text", None) or getattr(error, "strerror", None) or str(error)
         text = f"{self.place}: " + printable((said or type(error).__name__).encode())
+        gone = "not found" in said
         if isinstance(error, kinds.UnroutableError):
             return Missing(f"{self.place}: no such queue", 66)
         if isinstance(error, kinds.NackError):
             return Full(f"{self.place}: the queue is full", 75)
         if isinstance(error, kinds.ConnectionBlockedTimeout):
             return Full(f"{self.place}: takes nothing at present", 75)
-        if number == 404 or number == 530 and "not found" in said:
-            return Missing(text, 66)
         if number == 406 and "message size" in said:
             return TooLarge(text, 65)
         if number == 405 or number == 403 and "exclusive" in said:
             return Busy(text, 75)
-        if number == 403 or isinstance(error, (kinds.ProbableAccessDeniedError,
-                                               kinds.ProbableAuthenticationError)):
-            return Missing(text, 66) if "not found" in text else Denied(text, 77)
-        return Unreachable(text, code)
+        denied = number == 403 or isinstance(error, (kinds.ProbableAccessDeniedError,
+                                                     kinds.ProbableAuthenticationError))
+        if number == 404 or gone and (denied or number == 530):
+            return Missing(text, 66)
+        return Denied(text, 77) if denied else Unreachable(text, code)
 
 
 class Amqp(Target):
-    """A queue, to which messages go through the default exchange, as persistent ones with their
-    keys as message_id.
+    """A queue, to which persistent messages go, with their keys as message_id.
 
     A server that is short of memory takes nothing, but stores in the end what it was sent. So we
-    wait for its acknowledgement as long as the connection is there, or for `patience`."""
+    wait for its acknowledgement as long as the connection is there, or for `patience`.
+    """
 
     def __init__(self, url: str) -> None:
         self.client = Client(url)
-        self.name = self.client.name
+        self.name, self.close = self.client.name, self.client.close  # type: ignore[method-assign]
 
     def give(self, parcel: Parcel, wait: float) -> None:
         client = self.client
@@ -123,13 +120,9 @@ class Amqp(Target):
         client.ask(lambda: client.channel.basic_publish("", client.queue, parcel.body, about,
                                                         mandatory=True))
 
-    def close(self) -> None:
-        self.client.close()
-
 
 class _Delivered(Parcel):
-    """A message that was delivered to us. If it is not acknowledged, it is back at its old place
-    when the connection ends."""
+    """A message that was delivered to us: it goes back when the connection ends."""
 
     def __init__(self, client: Client, method: Any, properties: Any, body: bytes) -> None:
         # Without message_id, a message that comes again is not recognised
@@ -139,12 +132,10 @@ class _Delivered(Parcel):
 
     def _same(self, method: Callable[[], object]) -> None:
         """Call it, if the connection that holds the message is there."""
-        try:
+        with contextlib.suppress(Unreachable):
             if self.client.channel is self.channel:
                 self.client.ask(method)
                 return
-        except Unreachable:
-            pass
         raise NotYours("the connection that held it has ended", 66)
 
     def done(self) -> None:
@@ -162,7 +153,7 @@ class AmqpSource(Source):
 
     def __init__(self, url: str) -> None:
         self.client = Client(url)
-        self.name = self.client.name
+        self.name, self.close = self.client.name, self.client.close  # type: ignore[method-assign]
         #: Seconds until it looks again while nothing is there
         self.pause = 0.05
 
@@ -170,13 +161,11 @@ class AmqpSource(Source):
         client = self.client
         found = client.ask(lambda: client.channel.basic_get(client.queue))
         if found[0] is None:
-            # Serve heartbeats meanwhile. Not by connection.sleep, which a signal does not interrupt
+            # Not by connection.sleep, which a signal does not interrupt
             time.sleep(min(self.pause, wait))
             self.pause = min(self.pause * 1.5, 1.0)
+            # Serve heartbeats
             client.ask(lambda: client.connection.process_data_events(0))
             raise Empty("nothing there", 66)
         self.pause = 0.05
         return _Delivered(client, *found)
-
-    def close(self) -> None:
-        self.client.close()

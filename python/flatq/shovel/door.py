@@ -14,8 +14,10 @@ class Door(Target):
 
     def __init__(self, place: str) -> None:
         self.client, self.name = line.Client(place), place
+        self.close = self.client.close  # type: ignore[method-assign]
 
     def give(self, parcel: Parcel, wait: float) -> None:
+        """Push the message."""
         words = ["-n", str(len(parcel.body)), "-k", parcel.key, "-w", line.seconds(wait)]
         for letter, value in (("-p", parcel.priority), ("-t", parcel.lease)):
             words += [] if value is None else [letter, str(value)]
@@ -24,41 +26,37 @@ class Door(Target):
         except Invalid as error:
             raise refused(error) from None
 
-    def close(self) -> None:
-        self.client.close()
-
 
 class _Reserved(Parcel):
     def __init__(self, client: line.Client, receipt: str, body: bytes) -> None:
         # The receipt is QUEUE:ID.TRIES.NONCE
         number = int(receipt.rpartition(":")[2].partition(".")[0])
         super().__init__(body, key_of(client.place, client.queue, number, body=body))
-        self.client, self.receipt = client, receipt
+        self.ask, self.receipt = client.ask, receipt
 
     def done(self) -> None:
-        self.client.ask("delete", self.receipt)
+        self.ask("delete", self.receipt)
 
     def keep(self) -> None:
-        self.client.ask("touch", "-t", str(LEASE), self.receipt)
+        self.ask("touch", "-t", str(LEASE), self.receipt)
 
     def back(self) -> None:
-        self.client.ask("release", self.receipt)
+        self.ask("release", self.receipt)
 
     def bury(self) -> None:
-        self.client.ask("bury", "-r", "too-big", self.receipt)
+        self.ask("bury", "-r", "too-big", self.receipt)
 
 
 class DoorSource(Source):
     """A message in hand is reserved at the door: if we are cut off, it comes back after LEASE."""
 
-    #: Seconds that a request waits there
-    WAIT = 2
-
     def __init__(self, place: str) -> None:
         self.client, self.name = line.Client(place), place
+        self.close = self.client.close  # type: ignore[method-assign]
 
     def take(self, wait: float) -> Parcel:
-        began, wait = time.monotonic(), min(wait, self.WAIT)
+        """Reserve the next message; a request waits there for 2 seconds at most."""
+        began, wait = time.monotonic(), min(wait, 2)
         words = ["-w", line.seconds(wait), "-t", str(LEASE), self.client.queue]
         try:
             answer = self.client.ask("reserve", *words, wait=wait)
@@ -73,6 +71,3 @@ class DoorSource(Source):
         if length[2:] != [str(len(body))]:
             raise line.Cut(f"{self.client.place}: a part of the message is missing", 69)
         return _Reserved(self.client, receipt, body)
-
-    def close(self) -> None:
-        self.client.close()

@@ -3,15 +3,17 @@
 A place is a queue's name (local.py); HOST:PORT/NAME, behind a line door, or
 ssh://[USER@]HOST[:PORT]/NAME (door.py, ssh.py); beanstalk://HOST:PORT/TUBE (tube.py);
 amqp://HOST:PORT/VHOST/QUEUE (amqp.py); sqs://QUEUE (sqs.py); pressure+redis://HOST:PORT/DB/NAME
-(redis.py); or mqueue:///NAME (flatq/mqueue.py)."""
+(redis.py); or mqueue:///NAME (flatq/mqueue.py).
+"""
 
 from __future__ import annotations
 
 import hashlib
+import importlib
 import os
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from typing import Any
 
 from ..errors import Busy, Disk, Full, Invalid, TimedOut, Unreachable, printable
 
@@ -19,6 +21,16 @@ from ..errors import Busy, Disk, Full, Invalid, TimedOut, Unreachable, printable
 PASSING = (Unreachable, Full, Busy, TimedOut, Disk)
 #: The lease of a message in hand, in seconds; it is renewed while the target is away
 LEASE = 30
+
+#: Of each kind of place, the module and its Source and Target; only what a place needs is imported
+_KINDS = {
+    "": (".local", "Local", "Here"), "ssh": (".door", "DoorSource", "Door"),
+    "beanstalk": (".tube", "TubeSource", "Tube"), "amqp": (".amqp", "AmqpSource", "Amqp"),
+    "amqps": (".amqp", "AmqpSource", "Amqp"), "sqs": (".sqs", "SqsSource", "Sqs"),
+    "mqueue": ("..mqueue", "Kernel", "Kernel"),
+    "pressure+redis": (".redis", "PressureSource", "Pressure"),
+    "pressure+rediss": (".redis", "PressureSource", "Pressure"),
+}
 
 
 class TooLarge(Invalid):
@@ -36,7 +48,8 @@ class Parcel:
     key: unique to the message, and the same when it comes again (see each source). A queue of ours
     refuses a key that it has, so a message whose acknowledgement was lost is not stored twice. If
     a spool behind a door was created anew, its numbers begin anew: then a message equal to one
-    that the target still has, with the same number, is taken for that one."""
+    that the target still has, with the same number, is taken for that one.
+    """
 
     def __init__(self, body: bytes, key: str, priority: int | None = None,
                  lease: int | None = None) -> None:
@@ -95,55 +108,29 @@ def source(place: str, towards: str | None = None) -> Source:
     if towards is not None:
         warnings.warn("source(place) is enough: a source does not need to know the target",
                       DeprecationWarning, stacklevel=2)
-    return _end(place, 0)  # type: ignore[return-value]
+    end: Source = _end(place, 1)
+    return end
 
 
 def target(place: str) -> Target:
     """Return the target for a place. Raises Invalid."""
-    return _end(place, 1)  # type: ignore[return-value]
+    end: Target = _end(place, 2)
+    return end
 
 
-def _end(place: str, which: int) -> Source | Target:
-    try:
-        return _ends(place)[which](place)
-    except ValueError as error:
-        if isinstance(error, Invalid):
-            raise
-        # Without the password
-        name = printable(os.fsencode(place.rpartition("@")[2]))
-        raise Invalid(f"'{name}' is no place: see flatq shovel -h", 65) from None
-
-
-def _ends(place: str) -> tuple[Callable[[str], Source], Callable[[str], Target]]:
-    """What makes a Source and a Target from a place. Only what the place needs is imported."""
-    kind = place.partition(":")[0]
-    if kind == "beanstalk":
-        from .tube import Tube, TubeSource
-
-        return TubeSource, Tube
-    if kind in ("amqp", "amqps"):
-        from .amqp import Amqp, AmqpSource
-
-        return AmqpSource, Amqp
-    if kind == "sqs":
-        from .sqs import Sqs, SqsSource
-
-        return SqsSource, Sqs
-    if kind == "mqueue":
-        from ..mqueue import Kernel
-
-        return Kernel.at, Kernel.at
-    if kind in ("pressure+redis", "pressure+rediss"):
-        from .redis import Pressure, PressureSource
-
-        return PressureSource, Pressure
-    if "://" in place and kind != "ssh":
-        raise Invalid(f"'{place}': QUEUE, HOST:PORT/QUEUE, or ssh, beanstalk, amqp, sqs,"
+def _end(place: str, which: int) -> Any:
+    kind, colon, _ = place.partition(":")
+    if "://" not in place and kind != "mqueue":
+        kind = "ssh" if colon else ""
+    # Without the password
+    name = printable(os.fsencode(place.rpartition("@")[2]))
+    if kind not in _KINDS:
+        raise Invalid(f"'{name}': QUEUE, HOST:PORT/QUEUE, or ssh, beanstalk, amqp, sqs,"
                       " pressure+redis or mqueue with ://: see flatq shovel -h", 65)
-    if ":" in place:
-        from .door import Door, DoorSource
-
-        return DoorSource, Door
-    from .local import Here, Local
-
-    return Local, Here
+    try:
+        return getattr(importlib.import_module(_KINDS[kind][0], __package__), _KINDS[kind][which])(
+            place)
+    except Invalid:
+        raise
+    except ValueError:
+        raise Invalid(f"'{name}' is no place: see flatq shovel -h", 65) from None

@@ -19,8 +19,10 @@ class Cut(Unreachable):
 
 
 class Client:
-    """The queue at HOST:PORT/QUEUE, unix:PATH/QUEUE or ssh://[USER@]HOST[:PORT]/QUEUE. All methods
-    raise Unreachable and the errors that belong to the verb's exit codes, see errors.py."""
+    """The queue at HOST:PORT/QUEUE, unix:PATH/QUEUE or ssh://[USER@]HOST[:PORT]/QUEUE.
+
+    All methods raise Unreachable and the errors of the verb's exit codes, see errors.py.
+    """
 
     def __init__(self, place: str) -> None:
         queue = Queue(place)
@@ -63,22 +65,14 @@ class Client:
         if self.ssh:
             self.ssh.close()
 
-    def _connect(self) -> socket.socket:
-        if not self.unix:
-            connection = socket.create_connection((self.host, self.port), 5)
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return connection
-        connection = socket.socket(socket.AF_UNIX)
-        try:
-            connection.connect(self.unix)
-        except OSError:
-            connection.close()
-            raise
-        return connection
-
     def _exchange(self, request: bytes, wait: float) -> bytes:
         try:
-            connection = self._connect()
+            if self.unix:
+                connection = socket.socket(socket.AF_UNIX)
+                connection.connect(self.unix)
+            else:
+                connection = socket.create_connection((self.host, self.port), 5)
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except (OSError, UnicodeError) as error:
             # UnicodeError: a host's name with an empty or an overlong part
             text = getattr(error, "strerror", None) or error

@@ -15,15 +15,10 @@ class _Reserved(Parcel):
     def __init__(self, message: Reserved, key: str, slip: Slip) -> None:
         super().__init__(message.body, key, slip.priority, slip.lease)
         self.message = message
-
-    def done(self) -> None:
-        self.message.delete()
+        self.done, self.back = message.delete, message.release  # type: ignore[method-assign]
 
     def keep(self) -> None:
         self.message.touch(lease=LEASE)
-
-    def back(self) -> None:
-        self.message.release()
 
     def bury(self) -> None:
         self.message.bury(reason="too-big", priority=self.priority)
@@ -39,25 +34,22 @@ class Local(Source):
         self.place = os.path.join(spool, name.replace("/", ","))
 
     def take(self, wait: float) -> Parcel:
-        """Raises Missing if there is no such queue and it should not wait for one."""
+        """Return the next message; raise Missing if `wait` is 0 and there is no such queue."""
         try:
             message = self.queue.reserve(wait=wait, lease=LEASE)
         except Empty:
             if not wait:
                 self.queue.stats()
             raise
-        slip = self._slip(message)
-        # host, queue, its directory (another spool has another), id, and time of birth
-        where = (socket.gethostname(), self.name, os.stat(self.place).st_ino, slip.id, slip.born)
-        return _Reserved(message, key_of(*where, body=message.body), slip)
-
-    def _slip(self, message: Reserved) -> Slip:
-        """The slip of a reserved message, whose name has its priority, lease and birth."""
         nonce = message.receipt.rpartition(".")[2]
-        for name in os.listdir(os.path.join(self.place, "out")):
-            slip = slip_of(name)
-            if slip and slip.id == message.id and slip.nonce == nonce:
-                return slip
+        # The name of its slip has its priority, lease and birth
+        for slip in filter(None, map(slip_of, os.listdir(os.path.join(self.place, "out")))):
+            if slip.id == message.id and slip.nonce == nonce:
+                # Another spool has another directory
+                inode = os.stat(self.place).st_ino
+                key = key_of(socket.gethostname(), self.name, inode, slip.id, slip.born,
+                             body=message.body)
+                return _Reserved(message, key, slip)
         raise Busy(f"queue '{self.name}': the lease of a message was over at once", 75)
 
 
@@ -68,6 +60,7 @@ class Here(Target):
         self.queue, self.name = Queue(name, path), name
 
     def give(self, parcel: Parcel, wait: float) -> None:
+        """Push the message."""
         try:
             self.queue.push(parcel.body, priority=parcel.priority, lease=parcel.lease,
                             key=parcel.key, wait=wait)

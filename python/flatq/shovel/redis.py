@@ -2,7 +2,8 @@
 
 When Redis acknowledges a message, it has it in memory. With `appendfsync always` it also has it on
 its disk, and nothing is lost, whatever is killed. With `everysec`, its default, it may lose the
-last second or two when it is killed, and without an append-only file it loses all."""
+last second or two when it is killed, and without an append-only file it loses all.
+"""
 
 from __future__ import annotations
 
@@ -17,18 +18,13 @@ class _Held(Parcel):
     def __init__(self, message: pressure.Message, key: str) -> None:
         super().__init__(message.body, key)
         self.message = message
+        self.keep, self.back = message.keep, message.role.give  # type: ignore[method-assign]
 
     def done(self) -> None:
         try:
             self.message.done()
         except Busy as error:
             raise NotYours(str(error), 66) from None
-
-    def keep(self) -> None:
-        self.message.keep()
-
-    def back(self) -> None:
-        self.message.role.give()
 
 
 def _queue(url: str, lease: float) -> tuple[pressure.Queue, str]:
@@ -47,17 +43,21 @@ class Pressure(Target):
         self.queue, self.name = _queue(url, self.PUT)
 
     def give(self, parcel: Parcel, wait: float) -> None:
+        """Put the message in."""
         self.queue.put(parcel.body, wait)
 
 
 class PressureSource(Source):
-    """We are its consumer while a message is in hand, which stays at the queue's head until the
-    target has it. If we are killed, the role is free after LEASE."""
+    """We are the queue's consumer while a message is in hand, which stays at its head.
+
+    If we are killed, the role is free after LEASE.
+    """
 
     def __init__(self, url: str) -> None:
         self.queue, self.name = _queue(url, LEASE)
 
     def take(self, wait: float) -> Parcel:
+        """Hold the next message."""
         message = self.queue.hold(wait)
         try:
             # the server, the queue, its creation, the number of messages taken out before and, if

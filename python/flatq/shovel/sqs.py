@@ -1,7 +1,8 @@
 """A queue of Amazon's SQS, or of a server with its protocol, as an end of a shovel, by boto3.
 
 The endpoint, the region and the credentials are those that boto3 finds: AWS_ENDPOINT_URL,
-AWS_DEFAULT_REGION, AWS_PROFILE and others."""
+AWS_DEFAULT_REGION, AWS_PROFILE and others.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ TEXT = re.compile("[\t\n -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]+")
 
 
 def encode(body: bytes) -> tuple[str, bool]:
-    """The text for a body, and whether that is base64."""
+    """Return the text for a body, and whether that is base64."""
     with contextlib.suppress(UnicodeDecodeError):
         if TEXT.fullmatch(text := body.decode()):
             return text, False
@@ -31,19 +32,17 @@ def encode(body: bytes) -> tuple[str, bool]:
 
 
 def decode(message: dict[str, Any]) -> bytes:
-    """The body of a message that boto3 received."""
+    """Return the body of a message that boto3 received."""
     text: str = message["Body"]
-    marked = message.get("MessageAttributes", {}).get(MARK, {}).get("StringValue") == VALUE
     # Another program may have marked what is no base64
     with contextlib.suppress(ValueError):
-        if marked:
+        if message.get("MessageAttributes", {}).get(MARK, {}).get("StringValue") == VALUE:
             return base64.b64decode(text.strip(), validate=True)
     return text.encode()
 
 
 class Client:
-    """The queue at sqs://QUEUE. Raises Unreachable, 68 if nothing was asked; Missing, Denied, Busy,
-    Invalid, NotYours, TooLarge."""
+    """The queue at sqs://QUEUE."""
 
     def __init__(self, url: str) -> None:
         self.name, self.queue = url, url.partition("://")[2]
@@ -67,7 +66,7 @@ class Client:
         self.whole = True
 
     def ask(self, method: str, **words: Any) -> dict[str, Any]:
-        """The answer to a request about the queue."""
+        """Return the answer to a request about the queue."""
         if not self.url:
             self.url = self._called("get_queue_url", QueueName=self.queue)["QueueUrl"]
         return self._called(method, QueueUrl=self.url, **words)
@@ -94,19 +93,17 @@ class Client:
         return answer
 
     def _came(self, response_dict: Any, **more: Any) -> None:
-        """Check the length: botocore takes an answer that was cut off for an empty one, which would
-        mean that the queue is empty."""
+        # botocore takes an answer that was cut off for an empty one, which means an empty queue
         if response_dict:
-            head = response_dict["headers"]
-            length = str(len(response_dict["body"]))
+            head, length = response_dict["headers"], str(len(response_dict["body"]))
             self.whole = "transfer-encoding" in head or head.get("content-length") == length
 
     def _error(self, error: Any) -> Error:
-        errors, text = self.errors, f"{self.name}: " + printable(str(error).encode())
+        errors = self.errors
         if isinstance(error, errors.ClientError) and self.whole:
-            about, status = error.response["Error"], error.response["ResponseMetadata"]
-            code, said, status = about.get("Code", ""), about.get("Message", ""), status.get(
-                "HTTPStatusCode", 0)
+            about = error.response["Error"]
+            code, said = about.get("Code", ""), about.get("Message", "")
+            status = error.response["ResponseMetadata"].get("HTTPStatusCode", 0)
             text = f"{self.name}: {code}: " + printable(said.encode())
             if re.search("NonExistentQueue|QueueDoesNotExist", code):
                 return Missing(f"{self.name}: no such queue", 66)
@@ -122,6 +119,7 @@ class Client:
             if status in (401, 403) or re.search("Denied|Token|Signature|AccessKey", code):
                 return Denied(text, 77)
             return Invalid(text, 65)
+        text = f"{self.name}: " + printable(str(error).encode())
         if isinstance(error, (errors.NoCredentialsError, errors.PartialCredentialsError,
                               errors.CredentialRetrievalError)):
             return Denied(text, 77)
@@ -135,8 +133,10 @@ class Client:
 
 
 class Sqs(Target):
-    """A queue, to which messages go. In a FIFO queue they are one group, in which a second message
-    with the same key is refused for five minutes."""
+    """A queue, to which messages go.
+
+    A FIFO queue refuses a second message with the same key for five minutes; all are one group.
+    """
 
     def __init__(self, url: str) -> None:
         self.client, self.name = Client(url), url
@@ -185,7 +185,6 @@ class SqsSource(Source):
         answer = self.client.ask("receive_message", WaitTimeSeconds=max(1, int(wait)),
                                  VisibilityTimeout=LEASE, MaxNumberOfMessages=1,
                                  MessageAttributeNames=[MARK])
-        messages = answer.get("Messages", [])
-        if not messages:
-            raise Empty("nothing there", 66)
-        return _Received(self.client, messages[0])
+        for message in answer.get("Messages", []):
+            return _Received(self.client, message)
+        raise Empty("nothing there", 66)

@@ -1,7 +1,8 @@
 """A line door on another machine, by ssh: one connection, which all requests share.
 
 A process of ours, `ssh -M -N`, keeps the connection. Each request is a session in it:
-`ssh -S SOCKET` runs `flatq door` there."""
+`ssh -S SOCKET` runs `flatq door` there.
+"""
 
 from __future__ import annotations
 
@@ -41,8 +42,10 @@ class Ssh:
         self.keeper: subprocess.Popen[bytes] | None = None
 
     def exchange(self, request: bytes, wait: float) -> tuple[bytes, Error]:
-        """Return the door's answer, as much of it as came, and the error to raise if that is not
-        all. Raises Unreachable, Denied, Busy or Disk if nothing was sent."""
+        """Return as much of the door's answer as came, and the error to raise if that is not all.
+
+        Raises Unreachable, Denied, Busy or Disk if nothing was sent.
+        """
         try:
             self._connect()
             pipe = subprocess.PIPE

@@ -1,6 +1,7 @@
 """A tube of a beanstalkd, as an end of a shovel, by pystalk.
 
-Not by greenstalk, which cannot be given a timeout."""
+Not by greenstalk, which cannot be given a timeout.
+"""
 
 from __future__ import annotations
 
@@ -47,13 +48,12 @@ class Client:
         connected = self.server.socket is not None
         try:
             return method(*words, **more)
-        except self.pystalk.BeanstalkConnectionError as error:
+        except (self.pystalk.BeanstalkConnectionError, OSError, UnicodeError) as error:
             self.server.close()
-            connected = connected or isinstance(error.err, ConnectionResetError)
-            raise self._away(error.err, connected) from None
-        except (OSError, UnicodeError) as error:
-            self.server.close()
-            raise self._away(error, connected) from None
+            error = getattr(error, "err", error)
+            connected = connected or isinstance(error, ConnectionResetError)
+            text = getattr(error, "strerror", None) or str(error)
+            raise Unreachable(f"{self.place}: {text}", 69 if connected else 68) from None
         except self.pystalk.BeanstalkError as error:
             raise self._error(printable(error.message.encode())) from None
         except ValueError:
@@ -63,10 +63,6 @@ class Client:
             # Half an exchange: the next answer would be this one's
             self.server.close()
             raise
-
-    def _away(self, error: Exception, connected: bool) -> Error:
-        text = getattr(error, "strerror", None) or str(error)
-        return Unreachable(f"{self.place}: {text}", 69 if connected else 68)
 
     def _error(self, word: str) -> Error:
         if word in ("TIMED_OUT", "DEADLINE_SOON"):
@@ -92,6 +88,7 @@ class Tube(Target):
 
     def __init__(self, url: str) -> None:
         self.client, self.name = Client(url), url
+        self.close = self.client.close  # type: ignore[method-assign]
 
     def give(self, parcel: Parcel, wait: float) -> None:
         client = self.client
@@ -99,9 +96,6 @@ class Tube(Target):
         priority = PRIORITY if parcel.priority is None else parcel.priority
         ttr = TTR if parcel.lease is None else parcel.lease
         client.ask(client.server.put_job, parcel.body, pri=priority, ttr=ttr)
-
-    def close(self) -> None:
-        self.client.close()
 
 
 class _Job(Parcel):
@@ -129,6 +123,7 @@ class TubeSource(Source):
 
     def __init__(self, url: str) -> None:
         self.client, self.name = Client(url), url
+        self.close = self.client.close  # type: ignore[method-assign]
 
     def take(self, wait: float) -> Parcel:
         client = self.client
@@ -148,6 +143,3 @@ class TubeSource(Source):
             if isinstance(error, NotYours):
                 raise Busy(str(error), 75) from None
             raise
-
-    def close(self) -> None:
-        self.client.close()
