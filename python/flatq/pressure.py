@@ -7,25 +7,22 @@
     numbers.put(b"1", wait=10)
     print(numbers.get())
 
-`flatq pressure -h` is the command. Where the specification's prose and its listings differ, this
-follows the prose: the counters are named `:stats:...`; an error gives the role back; a get that
-finds nothing counts nothing and touches no `:not_full`.
+Where the specification's prose and its listings differ, this follows the prose: the counters are
+named `:stats:...`; an error gives the role back; a get that finds nothing counts nothing.
 
-Each step that changes something happens, in the specification's order, inside one script on the
-server (pressure.lua), so a client that dies leaves at most a role that it held while it waited.
-Waiting takes nothing out of any list. Three keys are ours: the holder of a role writes its identity
-and the end of its lease, by the server's clock, to `:producer_lease` or `:consumer_lease`; `create`
-writes a random value to `:flatq_created`. When the lease is over, the next client of ours that
-wants the role takes it, and `doctor` frees it for other programs. A client that was only slow finds
-that another has the role, and has changed nothing.
-
-Needs Redis 6.2, or a compatible server, with scripts.
+Each step that changes something is one script on the server (pressure.lua), so a client that dies
+leaves at most a role that it held while it waited. Waiting takes nothing out of any list. Three
+keys are ours: the holder of a role writes its identity and the end of its lease, by the server's
+clock, to `:producer_lease` or `:consumer_lease`; `create` writes a random value to
+`:flatq_created`. When the lease is over, the next client of ours takes the role, and `doctor` frees
+it for other programs. A client that was only slow finds that another has it, and changes nothing.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import re
 import secrets
 import socket
 import threading
@@ -78,10 +75,7 @@ class Finding:
 
 
 class Role:
-    """The role of producer or consumer, from taking it to giving it back.
-
-    A nonce tells this time from others under the same identity.
-    """
+    """The role of producer or consumer, from taking it to giving it back; its nonce says which."""
 
     def __init__(self, queue: Queue, name: str, wait: float | None) -> None:
         self.queue, self.name = queue, name
@@ -105,10 +99,7 @@ class Role:
             queue._ask(lambda redis: redis.blmove(name, name, seconds, "RIGHT", "RIGHT"))
 
     def give(self) -> None:
-        """Give the role back, if it is ours.
-
-        If the server is gone, the end of the lease does, or this Queue's next use of the role.
-        """
+        """Give the role back; without a server, the lease's end or our next use of it does."""
         try:
             self.queue._run("give", self.name, self.nonce)
         except Error:
@@ -132,10 +123,7 @@ class Message:
         self.settled = False
 
     def done(self) -> None:
-        """Take the message out of the queue, and give the role back.
-
-        Raises Busy if the role was lost: then the message stays.
-        """
+        """Take the message out, and give the role back. Raises Busy if that was lost."""
         self.role.step("get", "")
         self.settled = True
 
@@ -238,8 +226,7 @@ class Queue:
     def create(self, bound: int = 0) -> None:
         """Create the queue; bound: the most messages it holds, 0 for no limit.
 
-        Raises Exists; Busy if a deletion is under way or was broken off, since its remains would
-        belong to the new queue; Invalid if the name ends like a key of another queue.
+        Raises Exists, Busy if a deletion is under way or was broken off, and Invalid.
         """
         if bound < 0:
             raise Invalid("a bound is 0 or more", 65, "pressure")
@@ -263,7 +250,7 @@ class Queue:
     def put(self, body: Bytes, wait: float | None = None) -> None:
         """Put one message in.
 
-        Raises Closed (also if it is deleted meanwhile), Busy if there is another producer, Full.
+        Raises Closed (also if it is deleted), Busy if there is another producer, Full.
         """
         if isinstance(body, str):
             raise TypeError("a message is bytes, not str: text.encode() makes bytes of it")
@@ -274,9 +261,8 @@ class Queue:
     def get(self, wait: float | None = None) -> bytes:
         """Take the oldest message out.
 
-        If this process is killed between the server's answer and the return, the message is gone;
-        with `hold` it stays in the queue. Raises Closed if it is closed and empty, or deleted
-        meanwhile; Busy if another consumer is at it; Empty.
+        If this process is killed now, the message is gone; with `hold` it stays in the queue.
+        Raises Closed if that is closed and empty, or deleted; Busy if it has a consumer; Empty.
         """
         with Role(self, "consumer", wait) as role:
             role.step("take")
@@ -293,11 +279,7 @@ class Queue:
             return Message(role, role.step("peek", "")[0])
 
     def close(self, wait: float | None = None) -> None:
-        """Accept no more messages.
-
-        Raises Closed if it is closed already, and Busy while there is a producer, even one that
-        waits.
-        """
+        """Accept no more messages. Raises Closed, and Busy while there is a producer."""
         with Role(self, "producer", wait) as role:
             role.step("take")
             role.step("close")
@@ -305,8 +287,7 @@ class Queue:
     def delete(self, wait: float | None = None) -> None:
         """Remove the queue and its messages.
 
-        Clients that wait are woken; once they have gone, the keys are removed. Raises Busy if they
-        did not go in time: then the queue is deleted, and doctor removes what is left.
+        Raises Busy if clients that wait do not go in time: then doctor removes what is left.
         """
         self._checked(*self._run("condemn"))
         for name in ("producer", "consumer"):
@@ -320,11 +301,7 @@ class Queue:
             raise Invalid(f"queue '{self.name}': a counter is no number", 65, "pressure") from None
 
     def created(self) -> str:
-        """Return the random value that our `create` wrote when it made this queue, or "".
-
-        Another program neither writes nor removes it: after such a program's delete and create, it
-        is still the old value.
-        """
+        """Return the random value of our last `create`, or "": other programs do not write it."""
         return self._look()[2].decode(errors="replace")
 
     # ---- beyond it
@@ -334,10 +311,10 @@ class Queue:
         return dict(self._ask(lambda redis: redis.info()))
 
     def doctor(self, *, force: bool = False) -> list[Finding]:
-        """Set right what clients that died have left: roles whose lease is over, wrong tokens.
+        """Set right what clients that died have left.
 
-        force: also take the role from whoever has no lease, and remove what a deletion has left:
-        only if you know that they are dead.
+        force: also take roles without a lease, and remove what a deletion has left, of clients
+        that you know to be dead.
         """
         found = self._run("doctor", body=b"force" if force else b"")
         states = {b"0": "open", b"1": "mended", b"2": "fine"}
@@ -349,17 +326,12 @@ class Queue:
 
     def every(self) -> Iterator[Queue]:
         """Return all queues with the same prefix, and remains of deleted ones."""
-        names: set[bytes] = set()
         start = self.prefix + b":"
-        pattern = b"".join(b"\\" + bytes([byte]) if byte in b"*?[]\\^" else bytes([byte])
-                           for byte in start) + b"*"
-        for key in self._ask(lambda redis: list(redis.scan_iter(match=pattern, count=1000))):
-            for suffix in (b":bound", b":producer_free", b":consumer_free", b":not_full",
-                           b":closed", b":producer", b":consumer"):
-                if key.endswith(suffix):
-                    names.add(key[len(start):-len(suffix)])
-                    break
-        for name in sorted(names):
+        pattern = re.sub(rb"[][*?\\^]", rb"\\\g<0>", start) + b"*"
+        keys = self._ask(lambda redis: list(redis.scan_iter(match=pattern, count=1000)))
+        ends = rb"(.*):(?:bound|not_full|closed|(?:producer|consumer)(?:_free)?)"
+        found = [re.fullmatch(ends, key[len(start):], re.S) for key in keys]
+        for name in sorted({match[1] for match in found if match}):
             other = Queue(name, host=self.host, port=self.port, db=self.db, prefix=self.prefix,
                           client=self.client, lease=self.lease)
             other._options, other._redis = self._options, self._redis

@@ -180,10 +180,9 @@ class AsyncQueue(_Queue):
     And `async with await queue.reserve() as message`, `async for message in
     queue.reservations()`, `async for body in queue`.
 
-    A call that is cancelled ends its verb first. If the verb had just
-    succeeded, its answer is returned all the same, since nobody else will get
-    it, and the cancellation is raised at the task's next await; a timeout that
-    came so late is dropped.
+    A call that is cancelled ends its verb first. If that had just succeeded,
+    its answer is returned, since nobody else will get it, and the cancellation
+    is raised at the task's next await; a timeout that came so late is dropped.
     """
 
     async def _run(self, call: Call[T]) -> T:
@@ -216,10 +215,10 @@ class AsyncQueue(_Queue):
                         lease: float | None = None, wait: float = 0) -> Sequence[int]:
         """Store messages, in order, and return their ids; options as for push.
 
-        If no body has a NUL, or none has a newline, one process stores all of
-        them, or none; a crash, or a disk that fails, may leave the first of
-        more than 500. Else they are stored one by one, and an Error has the
-        ids of those that were stored as `ids`. Raises Full, Closed, Invalid.
+        If no body has a NUL, or none has a newline, one process stores all or
+        none; a crash, or a disk that fails, may leave the first of more than
+        500. Else they are stored one by one, and an Error has the `ids` of
+        those that were stored. Raises Full, Closed, Invalid.
         """
         every = [_body(body) for body in bodies]
         for flag, end in (("-0", b"\0"), ("-l", b"\n")):
@@ -248,10 +247,9 @@ class AsyncQueue(_Queue):
         r"""Take and delete all ready messages, or `count`; [] if there is none.
 
         With end=b"\n" or b"\0", which no message may hold, one process takes
-        all of them; with None it is a pop each, for any bytes. What came
-        before an Error or a cancellation is returned; of any other exception
-        it is the `taken`. With an `end`, the verb may not have deleted the
-        last of these yet: then they come again.
+        all; with None it is a pop each, for any bytes. What came before an
+        Error or a cancellation is returned; any other exception has it as
+        `taken`. With an `end`, the last of these may come again.
         """
         if end not in (None, b"\n", b"\0"):
             raise ValueError("end is a newline, a NUL or None")
@@ -371,10 +369,8 @@ class AsyncQueue(_Queue):
         return await self._call("stat", _stats)
 
     async def qsize(self) -> int:
-        """Return how many messages are ready; 0 for a queue that is not there.
-
-        Not len(): list(queue) would ask for that, too, and run a verb.
-        """
+        """Return how many messages are ready; 0 for a queue that is not there."""
+        # Not as len(), for which list(queue) would run a verb, too
         try:
             return (await AsyncQueue.stats(self))["ready"]
         except Missing:
@@ -466,16 +462,14 @@ class Queue(_Queue):
     timeout : seconds that a verb may take beyond the time it was told to wait,
         then TimedOut; None: no limit
 
-    Messages are bytes; a str raises TypeError. Seconds may have fractions,
-    which are rounded up; `wait` may be math.inf. Methods raise an Error of
-    flatq.errors; all may raise Disk, Denied, Internal, TimedOut and, for a
-    door, Unreachable.
+    Messages are bytes; a str raises TypeError. Seconds are rounded up; `wait`
+    may be math.inf. All methods may raise Disk, Denied, Internal, TimedOut and,
+    for a door, Unreachable.
 
-    Objects may be shared by threads, inherited by fork and pickled; nothing is
-    open between calls. An interruption of a call (^C, an exception from a
-    signal handler) ends the verb first, which gives back what it has not
-    handed out. If a pop or push had just ended, its message is deleted or
-    stored all the same: if that matters, use `reserve` and `key`.
+    Objects may be shared by threads, inherited by fork and pickled. An
+    interruption of a call (^C) ends the verb first, which gives back what it
+    has not handed out. If a pop or push had just ended, its message is deleted
+    or stored all the same: if that matters, use `reserve` and `key`.
 
     Examples
     --------

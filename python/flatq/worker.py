@@ -5,14 +5,11 @@
     Worker("shop.images:resize", ["urgent", "jobs"], jobs=2, limit=300).run()
     Worker(resize, until_empty=True).run()
 
-So what `flatq work -h` promises holds: the lease is renewed while the job runs; QUIT, TERM and INT
-stop it at once if it has no job, else after the job; the message of a killed worker comes again at
-once; if a job fails, its message comes again later, and is buried after `most_tries`.
-
-The function, which may be an `async` one, is called with the message's bytes, in a process of its
-own, with FLATQ_ID, FLATQ_QUEUE and FLATQ_TRIES in os.environ. If it returns, the message is
-deleted. If it raises, the traceback goes to stderr and the message comes again later; the reason
-with which it is buried in the end is `exit-70`, or SystemExit's number. In a shell:
+What `flatq work -h` promises holds. The function, which may be an `async` one, is called with the
+message's bytes, in a process of its own, with FLATQ_ID, FLATQ_QUEUE and FLATQ_TRIES in os.environ.
+If it returns, the message is deleted. If it raises, the traceback goes to stderr and the message
+comes again later; after `most_tries` it is buried with the reason `exit-70`, or SystemExit's
+number. In a shell:
 
     flatq work -q jobs -- python3 -m flatq.worker shop.images:resize
 """
@@ -177,8 +174,7 @@ async def _awaited(done: Any) -> None:
 def main() -> int:
     """Work on one message from standard input.
 
-    Return 127, on which the worker stops and keeps the message, if there is no such function, or
-    its import raises anything: then no message could be worked on.
+    Return 127, on which the worker stops and keeps the message, if there is no such function.
     """
     words = [word for word in sys.argv[1:] if word != "--import"]
     if len(words) != 1 or words[0] == "-h":
