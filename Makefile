@@ -71,7 +71,7 @@ crash:
 	@PYTHON='$(PYTHON)' tests/bin/need test
 	@$(MAKE) -s venv
 	@mkdir -p .crash
-	@PYTHONPATH=python exec $(VENV) -m flatq.crashlab --json ".crash/$$(date +%Y%m%d-%H%M%S).json"
+	@PYTHONPATH=tests exec $(VENV) -m crash --json ".crash/$$(date +%Y%m%d-%H%M%S).json"
 
 pipeline:
 	@exec tests/bin/pipeline

@@ -14,7 +14,6 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 #: The laboratory needs the source tree, and so is not in the package
-LEFT_OUT = HERE / "flatq/crashlab"
 
 
 def _bare(text, header):
@@ -56,7 +55,7 @@ def _staged():
         for path in HERE.rglob("*"):
             parts = path.relative_to(HERE).parts
             left_out = path.suffix == ".pyc" or parts[0].endswith((".egg-info", "build",
-                "dist")) or LEFT_OUT in path.parents
+                "dist"))
             if path.is_file() and not left_out:
                 _copy(path, stage.joinpath(*parts))
         if not (stage / "flatq/sh").is_dir():

@@ -20,10 +20,10 @@ USUAL_SEED = "127938485"
 # pytest keeps its compiled tests: collecting them takes half the time
 sys.dont_write_bytecode, sys.pycache_prefix = False, str(ROOT / ".venv/pycache")
 
-from flatq.crashlab import campaign
-from flatq.crashlab.families.clients import free
-from flatq.crashlab.gate import processes as living  # noqa: F401
-from flatq.crashlab.gate.processes import listening, wait_for  # noqa: F401
+from crash import campaign
+from crash.families.clients import free
+from crash.gate import processes as living  # noqa: F401
+from crash.gate.processes import listening, wait_for  # noqa: F401
 
 
 def pytest_configure(config):

@@ -20,9 +20,9 @@ from engine import Clock, calls_in, carriers, command_of, empty, lies, pop, push
 from servers import certified
 from stalk import Launched, parent
 
-from flatq.crashlab.families import clients
-from flatq.crashlab.families.clients import answer
-from flatq.crashlab.gate.processes import kill
+from crash.families import clients
+from crash.families.clients import answer
+from crash.gate.processes import kill
 
 BOTH = pytest.mark.parametrize("mode", ["loop", "-k"])
 LOG = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d\dZ (\S+) (\S+) (\S+) (\d+|-) (\d+)")
@@ -554,7 +554,7 @@ def test_a_large_body(door, flatq, mode):
     assert pop(flatq, "jobs") == body and pop(flatq, "jobs") == body
 
 
-# ---- clients that go wrong: those of crashlab/families/clients.py, and these
+# ---- clients that go wrong: those of crash/families/clients.py, and these
 
 
 def test_a_line_of_20_megabytes(shell, door):

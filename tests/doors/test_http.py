@@ -28,7 +28,7 @@ from engine import lies
 from servers import certified
 from stalk import in_pieces, over_tcp
 
-from flatq.crashlab.families.clients import answer
+from crash.families.clients import answer
 
 Answer = namedtuple("Answer", "status headers body")
 RECEIPT = re.compile(r"\S+:\d+\.\d+\.[0-9a-f]{12}")

@@ -23,9 +23,9 @@ from engine import alive, calls_in, carriers, children, command_of, empty, end_l
 from servers import certified
 from test_door import BOTH, Door, all_gone, ask, connect, door, named, ncat_above  # noqa: F401
 
-from flatq.crashlab.families import clients as clients_
-from flatq.crashlab.families.clients import answer
-from flatq.crashlab.gate.processes import kill
+from crash.families import clients as clients_
+from crash.families.clients import answer
+from crash.gate.processes import kill
 
 BUSY = b"error 75 busy: too many connections, try again later\n"
 

@@ -13,7 +13,7 @@ from conftest import need, wait_for
 from engine import children, command_of, push, refused, shown_on_terminal
 from userlands import without
 
-from flatq.crashlab.gate.processes import SESSION, kill, left
+from crash.gate.processes import SESSION, kill, left
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from conftest import wait_for
 from engine import push
 from stalk import over_tcp
 
-from flatq.crashlab.judge import layout
+from crash.judge import layout
 
 # This base64 writes to the client and then ends only when the client is gone. So no door looks at
 # its client earlier.

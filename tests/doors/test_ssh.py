@@ -15,7 +15,7 @@ from engine import children, lies, push, refused, words_of
 from sshd import Sshd
 from test_remote import ANY, there_and_back
 
-from flatq.crashlab.gate.processes import kill
+from crash.gate.processes import kill
 
 
 @pytest.fixture

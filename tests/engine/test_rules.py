@@ -21,7 +21,7 @@ from conftest import LIB, need, put_stub, share, wait_for
 from engine import faulty, flats_of, lies, pop, push, refused, reserve, standing
 from headers import verbs
 
-from flatq.crashlab.gate import gate
+from crash.gate import gate
 
 
 @pytest.fixture(autouse=True)

@@ -8,8 +8,8 @@ import pytest
 from conftest import need, share
 from laboratory import place, trials  # noqa: F401
 
-from flatq.crashlab.families import clients
-from flatq.crashlab.scenarios import System
+from crash.families import clients
+from crash.scenarios import System
 
 ALL = list(itertools.product(clients.MODES, clients.FAULTS))
 

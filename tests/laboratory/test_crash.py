@@ -3,7 +3,7 @@
 After each fault the laboratory recovers what is left, on one copy at once, on another after a push,
 and after a kill of all on a third after a boot. An acknowledged message must come out once,
 unaltered and in order. A message that was not acknowledged may be missing, but must not be there in
-part. No file may be left on the disk. A failure names its trial: `python -m flatq.crashlab` with
+part. No file may be left on the disk. A failure names its trial: `python3 -m crash` with
 that line shows it in full.
 
 `make test` takes a few trials of each scenario, which the seed chooses; `make test-all` kills at
@@ -26,13 +26,13 @@ import pytest
 from conftest import ROOT, everything, left as still_there, share, wait_for
 from laboratory import own, pool, trials, work  # noqa: F401
 
-from flatq.crashlab import __main__ as command
-from flatq.crashlab import campaign, report
-from flatq.crashlab.families import trial
-from flatq.crashlab.families.mutants import MUTANTS, edit
-from flatq.crashlab.gate import faults, gate
-from flatq.crashlab.judge import layout, oracle, trees
-from flatq.crashlab.scenarios import SCENARIOS, System, build, crash
+from crash import __main__ as command
+from crash import campaign, report
+from crash.families import trial
+from crash.families.mutants import MUTANTS, edit
+from crash.gate import faults, gate
+from crash.judge import layout, oracle, trees
+from crash.scenarios import SCENARIOS, System, build, crash
 
 PLAIN = [name for name in SCENARIOS if SCENARIOS[name].sync == "off"]
 SYNCED = share("synced", [name for name in SCENARIOS if SCENARIOS[name].sync == "on"], 12)
@@ -362,8 +362,8 @@ def test_table_counts():
         ["all", "0/1", "1/1", "1/1", "2/3"]]
 
 
-LAB = [sys.executable, "-m", "flatq.crashlab"]
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
+LAB = [sys.executable, "-m", "crash"]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "tests")}
 
 
 def test_command(work, tmp_path):

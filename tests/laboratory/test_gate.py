@@ -16,8 +16,8 @@ import pytest
 from conftest import ROOT, need
 from engine import carriers
 
-from flatq.crashlab.gate import gate
-from flatq.crashlab.gate.gate import SPACE, Fault, available, run
+from crash.gate import gate
+from crash.gate.gate import SPACE, Fault, available, run
 
 GOOD, WHY = available()
 pytestmark = pytest.mark.skipif(not GOOD, reason=WHY)
@@ -364,8 +364,8 @@ def test_side_by_side(tmp_path):
 def test_unprivileged(tmp_path):
     """Root gives up all its rights, and the gate still works."""
     need("setpriv")
-    script = (f"import sys; sys.path.insert(0, {str(ROOT / 'python')!r})\n"
-        "from flatq.crashlab.gate.gate import *\n"
+    script = (f"import sys; sys.path.insert(0, {str(ROOT / 'tests')!r})\n"
+        "from crash.gate.gate import *\n"
         "print([available(kind) for kind in FAULT_KINDS])")
     drop = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
     for python in (sys.executable, "/usr/bin/python3"):

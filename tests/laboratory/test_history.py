@@ -13,10 +13,10 @@ import pytest
 from conftest import share
 from laboratory import place, trials  # noqa: F401
 
-from flatq.crashlab.families import history
-from flatq.crashlab.judge import history_model
-from flatq.crashlab.judge.history_events import Event, Message
-from flatq.crashlab.scenarios import System
+from crash.families import history
+from crash.judge import history_model
+from crash.judge.history_events import Event, Message
+from crash.scenarios import System
 
 
 HISTORIES = [(kind, seed) for kind in history.KINDS for seed in share(f"histories, {kind}",

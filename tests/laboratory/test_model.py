@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "model"))
 
 from laboratory import trials  # noqa: F401
 
-from flatq.crashlab.families import mutants
+from crash.families import mutants
 
 from configs import CONFIGS
 from explore import Explorer

@@ -16,11 +16,11 @@ import pytest
 from conftest import ROOT, everything, need, share
 from laboratory import own, trials, work  # noqa: F401
 
-from flatq.crashlab import __main__ as command
-from flatq.crashlab import campaign, report
-from flatq.crashlab.families import article, cuts, history, mutants, pairs, power, races, trial
-from flatq.crashlab.gate import gate
-from flatq.crashlab.scenarios import BASELINE, SCENARIOS, Article, System
+from crash import __main__ as command
+from crash import campaign, report
+from crash.families import article, cuts, history, mutants, pairs, power, races, trial
+from crash.gate import gate
+from crash.scenarios import BASELINE, SCENARIOS, Article, System
 
 sys.path.insert(0, str(ROOT / "tests/model"))
 

@@ -12,7 +12,7 @@ from conftest import chance, everything, share
 from laboratory import own, trials, work  # noqa: F401
 from test_crash import SYSTEM, good
 
-from flatq.crashlab.families import pairs, races
+from crash.families import pairs, races
 
 SEED = int(os.environ["FLATQ_SEED"])
 

@@ -1,7 +1,7 @@
 """Power cuts: every state that an honest file system may leave, by a model; and real cuts on ext4
 and xfs.
 
-The model and the cuts are in python/flatq/crashlab: families/states.py, power.py and cuts.py,
+The model and the cuts are in tests/crash: families/states.py, power.py and cuts.py,
 judge/restart.py."""
 
 import os
@@ -18,9 +18,9 @@ import pytest
 from conftest import ROOT, everything, share, wait_for
 from laboratory import trials  # noqa: F401
 
-from flatq.crashlab.families import cuts, power, states
-from flatq.crashlab.gate import gate
-from flatq.crashlab.scenarios import SCENARIOS, System
+from crash.families import cuts, power, states
+from crash.gate import gate
+from crash.scenarios import SCENARIOS, System
 
 # `make test` takes four states of a scenario, at least one of each stage, and four cuts of a file
 # system, by the seed
@@ -258,8 +258,8 @@ def test_real_cuts(kind, trials):
 
 
 def test_who_is_killed_leaves_nothing_mounted(kind):
-    code = (f"import sys, time; sys.path.insert(0, {str(ROOT / 'python')!r})\n"
-        "from flatq.crashlab.families import cuts\n"
+    code = (f"import sys, time; sys.path.insert(0, {str(ROOT / 'tests')!r})\n"
+        "from crash.families import cuts\n"
         f"cuts.session({kind!r}, lambda disk, work: (print(work, flush=True), time.sleep(60)))")
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     work = process.stdout.readline().strip()

@@ -31,8 +31,8 @@ def test_kills_and_errors(userland, faults, tmp_path):
     words = [word for name in scenarios for word in ("--scenario", name)] + [word
         for fault in faults for word in ("--fault", fault)]
     env = {**os.environ, "PATH": f"{userland(tmp_path / 'bin')}:{os.environ['PATH']}",
-        "PYTHONPATH": str(ROOT / "python")}
-    done = subprocess.run([sys.executable, "-m", "flatq.crashlab", "--family", "crash", "--limit",
+        "PYTHONPATH": str(ROOT / "tests")}
+    done = subprocess.run([sys.executable, "-m", "crash", "--family", "crash", "--limit",
         "1", "--jobs", "1", "--rows", "scenario", *words], env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert {*scenarios} <= {*re.findall(r"^(\S.*?\S)  +.*0/[1-9]\d*$", done.stdout,

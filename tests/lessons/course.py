@@ -102,16 +102,16 @@ def uses_the_gate(path: Path) -> bool:
 
 def gate() -> str:
     """Why the laboratory cannot run here, or nothing if it can."""
-    sys.path.insert(0, str(ROOT / "python"))
-    from flatq.crashlab.gate import gate as laboratory
+    sys.path.insert(0, str(ROOT / "tests"))
+    from crash.gate import gate as laboratory
 
     return laboratory.available()[1]
 
 
 def cuts() -> str:
     """Why real file systems cannot be cut off from their power here, or nothing if they can."""
-    sys.path.insert(0, str(ROOT / "python"))
-    from flatq.crashlab.families import cuts as real
+    sys.path.insert(0, str(ROOT / "tests"))
+    from crash.families import cuts as real
 
     return next((reason for there, reason in map(real.available, real.FILE_SYSTEMS) if not there),
         "")

@@ -20,9 +20,9 @@ import tempfile
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "python"))
-from flatq.crashlab.families import states
-from flatq.crashlab.gate import gate
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
+from crash.families import states
+from crash.gate import gate
 
 USAGE = """\
 crash-at [-t] PATTERN COMMAND ...       run it, and kill all of it just before the first call that matches; -t: half of that write is done
@@ -186,7 +186,7 @@ def power(judge: str, most: int, command: list[str]) -> int:
 
 
 def real(kind: str, judge: str, command: list[str]) -> int:
-    from flatq.crashlab.families import cuts  # imported here, since most commands need less
+    from crash.families import cuts  # imported here, since most commands need less
 
     there, reason = cuts.available(kind)
     if not there:

@@ -13,7 +13,7 @@ from pathlib import Path
 import course
 import faults
 
-from flatq.crashlab.families import article
+from crash.families import article
 
 DEPTHS = (10, 100, 1000, 10000, 100000)
 BLUE, RED, GREY = "#2563a8", "#c0392b", "#666666"

@@ -17,8 +17,8 @@ import pytest
 
 from conftest import LIB, Result, need, wait_for
 
-from flatq.crashlab.gate import processes
-from flatq.crashlab.gate.processes import kill
+from crash.gate import processes
+from crash.gate.processes import kill
 
 Reserved = namedtuple("Reserved", "receipt id tries length body")
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from flatq.crashlab import campaign
-from flatq.crashlab.gate import gate
+from crash import campaign
+from crash.gate import gate
 
 
 @pytest.fixture

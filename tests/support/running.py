@@ -21,7 +21,7 @@ SHELLS = SERVING = ("dash", "busybox", "bash")
 
 sys.path.insert(0, str(ROOT / "python"))
 
-from flatq.crashlab.gate import processes as living
+from crash.gate import processes as living
 
 Result = namedtuple("Result", "status out err")
 

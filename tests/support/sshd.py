@@ -12,7 +12,7 @@ from pathlib import Path
 from conftest import free, listening, need, wait_for
 from engine import children, command_of
 
-from flatq.crashlab.gate.processes import kill
+from crash.gate.processes import kill
 
 CONFIG = """\
 ListenAddress 127.0.0.1

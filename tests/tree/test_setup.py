@@ -12,7 +12,7 @@ import pytest
 import headers
 from conftest import ROOT, left, listening, need, wait_for
 
-from flatq.crashlab.gate.processes import kill
+from crash.gate.processes import kill
 
 MAKEFILE = (ROOT / "Makefile").read_text()
 

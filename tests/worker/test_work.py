@@ -16,7 +16,7 @@ from conftest import LIB, chance, everything, need, wait_for
 from engine import (alive, carriers, children, clock, empty, lies, on_terminal, pop, push,  # noqa: F401
     refused, stopped_by, stranger, words_of)
 
-from flatq.crashlab.gate import processes
+from crash.gate import processes
 
 # a command that writes its process id to a file in $1, and ends once the file `go` is there
 HOLD = """printf %s "$$" >"$1/pid.new" && mv "$1/pid.new" "$1/pid"

@@ -35,7 +35,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ...slips import flat_of, slip_of
+from flatq.slips import flat_of, slip_of
 from . import trial
 from .. import campaign
 from ..gate import processes

@@ -1,4 +1,4 @@
-"""python -m flatq.crashlab: break the verbs at every call and check what is left.
+"""python3 -m crash: break the verbs at every call and check what is left.
 
 Without --point, it runs trials of the families named by --family (else of all), side by side, and
 prints a table of bad trials at the end. If it is interrupted, it writes and shows the outcomes so
@@ -39,7 +39,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser(families: list[str]) -> argparse.ArgumentParser:
-    parser = _Parser(prog="python -m flatq.crashlab", description=__doc__.partition("\n\n")[2],
+    parser = _Parser(prog="python3 -m crash", description=__doc__.partition("\n\n")[2],
         add_help=True)
     parser.add_argument("--family", action="append", choices=families, metavar="NAME",
         help=f"one of {', '.join(families)}; may be repeated")
@@ -173,7 +173,7 @@ def main(argv: list[str] | None = None) -> int:
         print("\n".join([f"{len(missed)} points were not reached",
             *dict.fromkeys(outcome.detail for outcome in missed if outcome.detail)]))
     for outcome in bad:
-        print(f"python3 -m flatq.crashlab {outcome.replay}\n    {outcome.detail[:500]}")
+        print(f"python3 -m crash {outcome.replay}\n    {outcome.detail[:500]}")
     return ended or int(bool(bad))
 
 

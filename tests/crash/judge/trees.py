@@ -13,7 +13,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...slips import slip_of
+from flatq.slips import slip_of
 from . import layout
 
 _OWNER = re.compile(rb"(?<![0-9-])[0-9]+-[0-9]{12}(?![0-9])")

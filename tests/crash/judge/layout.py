@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ...slips import Slip, flat_of, slip_of
+from flatq.slips import Slip, flat_of, slip_of
 
 PLACES = ("body", "wal", "fold", "queue", "unfold", "head", "out", "done", "delayed", "buried",
     "claimed", "keys", "wait", "room", "tmp")

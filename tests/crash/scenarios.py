@@ -25,7 +25,7 @@ from .gate import faults, gate
 from .judge import layout
 
 RANGE = 32  # ids in a range: FLATQ_RANGE
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 Words = tuple[Any, ...]  # text, and bytes at the end
 
 
