@@ -248,7 +248,7 @@ boot_quiet() {
   # shellcheck disable=SC2086,SC2012 # names without blanks
   boot_busy=$(cd "$FLATQ_DIR" && { find $boot_roots -name body -prune -print -o -print &&
     printf 'end\n' && ls -ln .try $boot_bodies && printf 'end\n'; } 9>&- |
-    awk -v "places= $queue_places wal " -v 'slip=^N.N.N.[0-9a-f-]+.N.N.N.N.-.[0-9-]+$' \
+    awk -v "places= $queue_places wal lock " -v 'slip=^N.N.N.[0-9a-f-]+.N.N.N.N.-.[0-9-]+$' \
       "$letters_awk"'
       BEGIN { gsub(/\./, "[.]", slip); gsub(/N/, "[0-9]+", slip) }
       $0 == "end" { ends++; next }
@@ -256,10 +256,7 @@ boot_quiet() {
         n = split($0, part, "/"); queue = part[2]; place = part[3]; name = part[n]
         if (n == 2) { all[queue]; next }
         if (n == 3 && index(places, " " place " ")) { seen[queue]++; next }
-        if (n == 3 && place == "lock" || n == 4 && place ~ /^(un)?fold$/ && name == "~") {
-          seen[queue]++
-          next
-        }
+        if (n == 4 && place ~ /^(un)?fold$/ && name == "~") { seen[queue]++; next }
         if (n == 3 && place ~ /^(log|log\.[0-9]+|tended|closed)$/) next
         if (place == "delayed" && n == 4 && name ~ /^0[0-9]+$/) top[queue "/" name] = queue
         if (place == "delayed" && n == 4 && name ~ /^[0-9]+\.[0-9]+$/) next
@@ -290,12 +287,10 @@ boot_quiet() {
         for (queue in all) if (seen[queue] != 18) busy[queue]
         for (queue in busy) print queue
         for (name in top) if (!(top[name] in busy)) print name
-        print "end"
+        print "~"
       }')
   case $boot_busy in
-  end) boot_busy= ;;
-  *'
-end') boot_busy=${boot_busy%?end} ;;
+  *'~') boot_busy=${boot_busy%'~'} ;;
   *) return 1 ;;
   esac
 }

@@ -85,20 +85,15 @@ boot_putback() {
     batch.*) batch_putback "$slip_path" boot || return; continue ;;
     esac
     slip_parse "$boot_name" || continue
-    if [ ! -e "$q/body/$slip_id" ] || tries_over; then
-      message_putback boot || return
-      continue
-    fi
-    slip_count timeouts
-    slip_format
-    true >>"$q/wal/$slip" || {
+    if [ -e "$q/body/$slip_id" ] && ! tries_over && slip_count timeouts && slip_format &&
+      true >>"$q/wal/$slip"; then
+      queue_log boot
+      boot_made="$boot_made $boot_name" boot_count=$((boot_count + 1))
+      [ $boot_count -lt 200 ] || boot_remove || return
+    else
       slip_parse "$boot_name"
       message_putback boot || return
-      continue
-    }
-    queue_log boot
-    boot_made="$boot_made $boot_name" boot_count=$((boot_count + 1))
-    [ $boot_count -lt 200 ] || boot_remove || return
+    fi
   done
   [ $boot_count -eq 0 ] || boot_remove
 }
@@ -338,13 +333,11 @@ check_keys() {
     check_key=${check_path##*/}
     case ${#check_key}.$check_key in
     33.k*[!0-9a-f]* | 33.[!k]*) ;;
-    33.k*) [ ! -f "$check_path" ] || continue ;;
+    33.k*) [ ! -f "$check_path" ] || { check_keyed=1; continue; } ;;
     esac
     [ ! -e "$check_path" ] || set_aside "keys/$check_key" || return
   done
-  for check_path in "$q"/keys/* "$q"/claimed/*/*; do
-    [ ! -e "$check_path" ] || check_keyed=1
-  done
+  for check_path in "$q"/claimed/*/*; do [ ! -e "$check_path" ] || check_keyed=1; done
   [ -n "$check_keyed" ] || return 0
   check_keys_compare || return
   # Lines of three words without blanks

@@ -9,15 +9,6 @@ clock_add() {
   later=$padded
 }
 
-# clock_sub SECONDS TIME - set `earlier` to TIME minus SECONDS, but not below 0
-clock_sub() {
-  unpad "$2"
-  unpadded=$((unpadded - $1 * 100))
-  [ "$unpadded" -ge 0 ] || unpadded=0
-  pad "$unpadded" 000000000000
-  earlier=$padded
-}
-
 # clock_split TIME - set clock_s to its seconds, a number, and clock_c to two digits of hundredths
 clock_split() {
   clock_c=${1#"${1%??}"}

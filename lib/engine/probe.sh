@@ -106,8 +106,7 @@ probe_name() {
 }
 
 probe_pieces() {
-  probe_out=$(printf 'QQ==\nQg==\n' | base64 -d)
-  [ "$probe_out" = AB ]
+  [ "$(printf 'QQ==\nQg==\n' | base64 -d)" = AB ]
 }
 
 # probe_rename - a directory cannot be moved by its name `.`, but be copied

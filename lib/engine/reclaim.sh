@@ -123,7 +123,6 @@ lease_over() {
 
 # queue_sweep - remove settled messages: slip and key; when these are synced, body, then marker
 queue_sweep() {
-  need engine/lock
   under_lock queue_sweep_locked
 }
 
@@ -153,7 +152,14 @@ sweep_these() {
     esac
     slip_parse "$sweep_name" || continue
     sweep_out="$sweep_out out/$sweep_name" sweep_bodies="$sweep_bodies $slip_id"
-    sweep_key || return
+    [ "$slip_key" != - ] || continue
+    need engine/key
+    key_read "$slip_key"
+    case $? in
+    0) [ "$key_id" != "$id" ] || sweep_keys="$sweep_keys keys/$slip_key" ;;
+    66) ;;
+    *) return 74 ;;
+    esac
   done
   # shellcheck disable=SC2086 # names without blanks
   {
@@ -162,16 +168,4 @@ sweep_these() {
       { [ -z "$sweep_bodies" ] || (cd "$q/body" && exec rm -f $sweep_bodies); } &&
       (cd "$q/done" && exec rm -f $sweep_names)
   } || disk_failed "$q/done"
-}
-
-# sweep_key - add the key in the slip_ variables to sweep_keys, if it is still the message's
-sweep_key() {
-  [ "$slip_key" != - ] || return 0
-  need engine/key
-  key_read "$slip_key"
-  case $? in
-  0) [ "$key_id" != "$id" ] || sweep_keys="$sweep_keys keys/$slip_key" ;;
-  66) ;;
-  *) return 74 ;;
-  esac
 }

@@ -29,7 +29,7 @@ window_make() {
 
 # delay_place SECONDS - set `place` to delayed/THOUSANDS/WHEN, and create it
 delay_place() {
-  # R5
+  # The input of a push may have taken longer than the delay (R5)
   clock_read
   clock_follow || :
   clock_add "$1" "$now"
