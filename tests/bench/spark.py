@@ -2,13 +2,11 @@
 The session is a process of .venv's Python, since the bench itself runs without packages.
 
     rows(work, quick, progress)           what the bench adds to its tables
-    spark.py WORK [quick] [MESSAGES ...]  a JSON line for each measurement; quick: no commands"""
+    spark.py WORK [quick] [MESSAGES ...]  a JSON line for each measurement"""
 
-import contextlib
 import functools
 import json
 import os
-import pty
 import shutil
 import signal
 import statistics
@@ -24,9 +22,6 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 MILLION = 1_000_000
 # the messages a second that a row should reach, at a million messages
 GOALS = {"to a queue, synced": 400_000, "drain, 250,000 a batch": 200_000}
-# the seconds within which a terminal should have the first figures of a small spool, with the start
-# of Java
-FIRST = ("stats of a small spool, first figures", 12)
 
 
 @dataclass
@@ -89,29 +84,22 @@ def rows(work, quick, progress):
         goal = GOALS.get(one["name"]) if one["messages"] == MILLION else None
         made.notes.append(
             f"  {one['messages']:>10,} {one['name']:24} {one['messages'] / middle:>10,.0f}"
-            + ("        " if "command" in one["name"]
-            else f"  {spread(one['cpu'])[0] * MILLION / one['messages']:6.1f}")
+            + f"  {spread(one['cpu'])[0] * MILLION / one['messages']:6.1f}"
             + f"  {one['python'] / 2**20:5.0f} MB {one['all'] / 2**20:6.0f} MB"
             + (f"   goal {goal:,}" if goal else ""))
-    for name, goal in (("session", None), FIRST, ("stats of a small spool", None)):
-        if (name, None) not in by_name:
-            continue
-        one = by_name[name, None]
-        made.notes.append(f"  {name:35} {spread(one['seconds'])[0]:>10.1f} s"
-            + (f"   goal {goal} s" if goal else ""))
+    made.notes.append(f"  {'session':35} {spread(by_name['session', None]['seconds'])[0]:>10.1f} s")
     return made
 
 
 def aims(found):
     """Rows for what has no rival but an aim: the times beside those of the wanted rate, and time
     and memory for ten times the messages."""
-    def seconds(name, messages=None):
+    def seconds(name, messages):
         return statistics.median(found[name, messages]["seconds"])
 
     for name, goal in GOALS.items():
         yield f"{MILLION:,} messages, {name}", f"{goal:,} a second", 1.0, seconds(name,
             MILLION) * goal / MILLION, None, None
-    yield FIRST[0], f"{FIRST[1]} s", 1.0, seconds(FIRST[0]) / FIRST[1], None, None
     name = "drain, 250,000 a batch"
     yield f"{10 * MILLION:,} messages, drain: time", f"of {MILLION:,}", 10.0, seconds(name,
         10 * MILLION) / seconds(name, MILLION), None, None
@@ -229,7 +217,7 @@ class Measure:
         self.to_parquet(rows.selectExpr("queue", "offset", "timestamp", "unbase64(value) AS value",
             "attempts"))
 
-    def size(self, messages, rounds, commands=True):
+    def size(self, messages, rounds):
         from flatq.pipeline import drain
 
         spool = self.work / f"spool.{messages}"
@@ -286,50 +274,6 @@ class Measure:
         self.say(measured("drain, 250,000 a batch", messages, drained, min(rounds, 3), again))
         shutil.rmtree(to)
         shutil.rmtree(spool)
-        if commands and messages <= MILLION:
-            # with the session's start, in a Java that has not compiled anything yet
-            self.fill(spool, messages)
-            self.say(measured("drain, the whole command", messages,
-                functools.partial(self.command, "drain", "jobs", "--to", to, spool=spool)))
-            shutil.rmtree(to)
-            shutil.rmtree(spool)
-
-    def command(self, *words, spool):
-        command = [sys.executable, "-m", "flatq.pipeline", words[0], "--spool", spool, *words[1:]]
-        subprocess.run(list(map(str, command)), stdout=subprocess.DEVNULL, check=True)
-
-    def stats(self):
-        """The command, with Java's start."""
-        spool = self.work / "small"
-        self.fill(spool, 1000)
-        for _ in range(20):
-            subprocess.run(["sh", ROOT / "lib/pop", "jobs"], stdout=subprocess.DEVNULL, check=True,
-                env={**os.environ, "FLATQ_DIR": str(spool)})
-        self.say(measured("stats of a small spool", None,
-            lambda: self.command("stats", spool=spool)))
-        started = []
-
-        def first():
-            """A terminal shows the first figures while the others are still being counted."""
-            near, far = pty.openpty()
-            words = [sys.executable, "-m", "flatq.pipeline", "stats", "--spool", str(spool)]
-            started.append((subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=far,
-                stderr=subprocess.DEVNULL), near))
-            os.close(far)
-            os.read(near, 1)
-
-        def rest():
-            while started:
-                process, near = started.pop()
-                with contextlib.suppress(OSError):  # the end of a terminal is read as an error
-                    while os.read(near, 65536):
-                        pass
-                os.close(near)
-                if process.wait():
-                    raise RuntimeError(f"stats ended with {process.returncode}")
-
-        self.say(measured("stats of a small spool, first figures", None, first, 3, rest))
-        rest()
 
 
 def main(words):
@@ -337,12 +281,10 @@ def main(words):
     os.environ["PYTHONPATH"] = str(ROOT / "python")
     measure = Measure(Path(words[0]).absolute())
     quick = words[1:2] == ["quick"]
-    if not quick:
-        measure.stats()
     measure.session()
     for messages in map(int, words[1 + quick:]):
         measure.size(messages, 2 if quick else 5 if messages == MILLION else 3
-            if messages < MILLION else 1, not quick)
+            if messages < MILLION else 1)
     measure.spark.stop()
 
 

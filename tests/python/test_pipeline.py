@@ -739,20 +739,6 @@ def test_told_before_it_has_begun(java, flatq, tmp_path):
 
 
 @pytest.mark.slow
-def test_stats_at_a_terminal(job, flatq):
-    """With both streams on a terminal, the command prints what it prints to a pipe, and nothing
-    else."""
-    push(flatq, b"1")
-    flatq("pop", check=0)
-    near, far = pty.openpty()
-    process = started(flatq, "stats", stdout=far, stderr=far)
-    os.close(far)
-    said = all_of(near)
-    assert process.wait(300) == 0
-    assert said.decode().replace("\r\n", "\n") == job("stats").out
-
-
-@pytest.mark.slow
 def test_no_space(job, flatq, tmp_path, spark):
     """The table's disk is full, which one line says. With room the drain goes on, and each message
     is there once."""

@@ -196,8 +196,9 @@ def test_pipeline_installs_packages_and_runs_the_jobs_in_turn(pipeline):
     assert (status, err) == (74, "") and said.endswith(
         "pipeline: queues at work\n\nThe report: "), err
     assert [call.partition("flatq.pipeline ")[2] for call in calls if "flatq.pipeline" in call] == [
-        f"events --to {out}/events", f"drain readings --to {out}/tables/readings", "stats",
-        f"report --to {out}/report --title flatq: a busy little spool"]
+        f"events --to {out}/events", f"drain readings --to {out}/tables/readings",
+        f"stats --from {out}/events",
+        f"report --from {out}/events --to {out}/report --title flatq: a busy little spool"]
     assert calls.index("flatq push -l readings") < calls.index(
         "flatq kick -n 2 thumbnails") < calls.index(
         f"python -m flatq.pipeline events --to {out}/events")

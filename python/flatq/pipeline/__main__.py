@@ -182,14 +182,7 @@ def _table(spark: SparkSession, args: argparse.Namespace,
 def _stats(spark: SparkSession, args: argparse.Namespace) -> int:
     from . import stats
 
-    told: list[str] = []
-
-    def tell(text: str) -> None:
-        if not told and sys.stdout.isatty():
-            told.append(text)
-            say(text + "\n")
-
-    _table(spark, args, lambda rows: say(stats.text(stats.collect(rows, tell=tell), not told)))
+    _table(spark, args, lambda rows: say(stats.text(stats.collect(rows))))
     return 0
 
 

@@ -43,8 +43,8 @@ h1 + p {{ margin: .2rem 0 1.2rem; color: var(--soft) }}
   border-radius: 6px; padding: .6rem .7rem; margin: 0 }}
 .tiles b {{ display: block; font-size: 1.3rem; line-height: 1.4; font-weight: 600;
   font-variant-numeric: tabular-nums }} .tiles span {{ color: var(--soft) }}
-.plots {{ display: grid; grid-template-columns: repeat(auto-fit, minmax(min(27rem, 100%), 1fr));
-  gap: 1rem; margin: 0 0 1rem; align-items: start }} svg {{ width: 100%; height: auto }}
+.plots {{ columns: 27rem; column-gap: 1rem }} svg {{ width: 100%; height: auto; display: block }}
+.plots figure {{ break-inside: avoid; margin: 0 0 1rem }}
 pre {{ overflow-x: auto; font: 12px/1.45 ui-monospace, "DejaVu Sans Mono", monospace }}
 summary {{ cursor: pointer }}
 """

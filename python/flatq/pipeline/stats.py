@@ -5,7 +5,7 @@ collected here does not grow with the number of messages."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
@@ -103,10 +103,9 @@ def thin(found: Stats, intervals: int = 20) -> Stats:
     return replace(found, width=found.width * factor, series=series, latency=latency, shares=SHARES)
 
 
-def collect(events: DataFrame, intervals: int = 20, shares: tuple[float, ...] = SHARES,
-        tell: Callable[[str], object] = lambda text: None) -> Stats:
-    """Collect the statistics from a table of events. Call `tell` with the first figures while the
-    others are being counted."""
+def collect(events: DataFrame, intervals: int = 20,
+        shares: tuple[float, ...] = SHARES) -> Stats:
+    """Collect the statistics from a table of events."""
     events = events.selectExpr(
         "concat(host, ':', queue) AS queue" if "host" in events.columns else "queue",
         "cast(time AS double) AS at", "verb", "id", "tries",
@@ -114,7 +113,6 @@ def collect(events: DataFrame, intervals: int = 20, shares: tuple[float, ...] = 
     ).persist()
     try:
         found = Stats(overview(events), shares=shares)
-        tell(text_overview(found))
         if found.queues:
             over_time(events, found, intervals)
             delivery(events, found)
@@ -202,22 +200,16 @@ def delivery(events: DataFrame, found: Stats) -> None:
         found.dead[row["queue"], row["reason"]] = (row["count(1)"], row["sum(still)"])
 
 
-def text_overview(found: Stats) -> str:
+def text(found: Stats) -> str:
+    """The statistics as tables."""
     if not found.queues:
         return "no events"
-    rows = [(one.name, one.pushed, one.done, one.seconds, one.pushed / one.seconds,
+    rows: list[Sequence[object]] = [(one.name, one.pushed, one.done, one.seconds, one.pushed / one.seconds,
         one.done / one.seconds, one.pushed_bytes) for one in found.queues]
     heads = ["queue", "pushed", "done", "seconds", "pushed/s", "done/s", "bytes"]
-    return "Throughput\n" + grid(heads, rows)
-
-
-def text(found: Stats, first: bool = True) -> str:
-    """The statistics as tables; without the first one if `tell` has printed it already."""
-    if not found.queues:
-        return text_overview(found)
-    parts = [text_overview(found)] if first else []
+    parts = ["Throughput\n" + grid(heads, rows)]
     where, depths = zone(found), deepest(found, 8)
-    rows: list[list[object]] = []
+    rows = []
     form = "%Y-%m-%d %H:%M:%S" + (".%f" if found.width < 1 else "")
     for at in range(max(map(len, found.series.values()))):
         when = datetime.fromtimestamp(found.start + at * found.width, where)
