@@ -1026,10 +1026,10 @@ def test_doctor_says_nothing_of_a_message_that_is_popped_between_its_lists(flatq
 def test_a_message_that_cannot_be_followed_is_not_said_to_be_gone(flatq):
     """A fold has moved the message to a flat file, which the verb cannot read. The verb must not
     answer that the message is gone."""
-    fill(flatq, 1)
+    fill(flatq, 3)
     env = {**verb_before(flatq, "mv", "*/wal/*/done/*", "wal q"), **stub(flatq, "awk", "exit 1")}
-    assert flatq("delete", "q:1", env=env).status == 74
-    assert drained(flatq) == [1]
+    assert flatq("delete", "q:2", env=env).status == 74
+    assert drained(flatq) == [1, 2, 3]
 
 
 def test_a_message_that_cannot_be_moved_nor_looked_at_is_not_anothers(flatq):
