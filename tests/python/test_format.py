@@ -71,7 +71,7 @@ def test_what_the_verbs_write(flatq):
 
 def test_what_a_name_says(flatq, tmp_path):
     [*_, last] = staged(tmp_path, [b"x"] * 700, first=5000)
-    assert (last.first, last.nonce, last.count) == (5500, "abc123", 200)
+    assert (last.name.first, last.name.nonce, last.count) == (5500, "abc123", 200)
     push(flatq, b"1", ".a/b")
     flatq("claim", "-c", "me", ".a/b", check=0)
     assert os.path.isdir(flat.claim_dir(str(flatq.spool), ".a/b", "me"))

@@ -194,10 +194,9 @@ def load(spark: SparkSession, path: str, queue: str, spool: str | None = None,
     """Load a table; return the number of rows, or None if that load had ended before.
 
     form, value, job and encoding: as --format, --value, --name and --encoding; job must be said
-    where the files are not on this machine. priority: 0, the most urgent, to 4294967295. lease: of
-    the messages, in seconds, 0 to 4294967295. wait: seconds for room in a queue with a bound.
-    options: Spark's, for the format. Raises Missing where there is nothing at path; Invalid where
-    it is no table or cannot be read whole; as flatq.Queue.push does, Full and Closed above all; and
-    what Spark raises: `common.failure` makes one line of each."""
+    where the files are not on this machine. options: Spark's, for the format. priority, lease, and
+    wait: as for flatq.Queue.push, and its errors are raised; Missing where there is nothing at
+    path; Invalid where it is no table or cannot be read whole; and what Spark raises:
+    `common.failure` makes one line of each."""
     return Load(path, queue, spool, form, value, job, priority, lease, wait, encoding,
         options).run(spark)

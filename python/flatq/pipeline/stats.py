@@ -204,8 +204,9 @@ def text(found: Stats) -> str:
     """The statistics as tables."""
     if not found.queues:
         return "no events"
-    rows: list[Sequence[object]] = [(one.name, one.pushed, one.done, one.seconds, one.pushed / one.seconds,
-        one.done / one.seconds, one.pushed_bytes) for one in found.queues]
+    rows: list[Sequence[object]] = [(one.name, one.pushed, one.done, one.seconds,
+        one.pushed / one.seconds, one.done / one.seconds, one.pushed_bytes)
+        for one in found.queues]
     heads = ["queue", "pushed", "done", "seconds", "pushed/s", "done/s", "bytes"]
     parts = ["Throughput\n" + grid(heads, rows)]
     where, depths = zone(found), deepest(found, 8)

@@ -54,8 +54,7 @@ class Piece:
     """Lines `skip` to `skip + count` of a flat file of `lines`; or single messages: slips with
     their bodies in the directory `path`.
 
-    `offset` is that of the first row; if it is None, a row's offset is its id. `tries` count beside
-    those of the slips."""
+    offset: of the first row; None: a row's offset is its id. tries: beside those of the slips."""
 
     path: str
     count: int
@@ -66,17 +65,8 @@ class Piece:
     slips: tuple[str, ...] = ()
 
     @property
-    def first(self) -> int:
-        """The id of the flat file's first line."""
-        return self._name.first
-
-    @property
-    def nonce(self) -> str:
-        """The part of the flat file's name that distinguishes it from others with the same ids."""
-        return self._name.nonce
-
-    @property
-    def _name(self) -> Flat:
+    def name(self) -> Flat:
+        """What the flat file's name says."""
         said = flat_of(os.path.basename(self.path))
         assert said is not None
         return said
@@ -100,8 +90,8 @@ def flat(path: str, offset: int | None = None, tries: int = 0) -> Piece | None:
 
 
 def segment(path: str, offset: int, count: int, strict: bool = True) -> list[Piece]:
-    """The flat files of a segment that `claim` has printed. A claim counts as a try. Raises Lost if
-    they are not `count` messages and `strict`."""
+    """The flat files of a segment of `claim`, which counts as a try. Raises Lost if they are not
+    `count` messages; if not `strict`, only for more."""
     pieces, end = [], offset
     try:
         names = sorted(os.listdir(path))
@@ -140,8 +130,8 @@ def claim_dir(spool: str, queue: str, consumer: str) -> str:
 
 
 def marks(spool: str, queue: str, consumer: str) -> list[int]:
-    """Offsets, from low to high: the one up to which `consumer` has settled, then the ends of all
-    its later claims, whatever became of them; [0] if it never claimed anything."""
+    """Offsets: the one up to which `consumer` has settled, 0 at first, then the ends of all its
+    later claims, whatever became of them."""
     try:
         names = os.listdir(claim_dir(spool, queue, consumer))
     except FileNotFoundError:
@@ -183,7 +173,7 @@ def ready(spool: str, queue: str) -> list[Piece]:
         # killed fold leaves its slips beside the flat file: count that. RACE: so does a fold after
         # our look at wal/: its lines tell which slips it has taken. A run's name is
         # PRIORITY.ID.NONCE, a line begins with PRIORITY.ID
-        if f"{name[:23]}.{piece.nonce}" in heads:
+        if f"{name[:23]}.{piece.name.nonce}" in heads:
             del flats[name]
             continue
         at = bisect.bisect_left(found, name[:23])
@@ -197,8 +187,7 @@ def ready(spool: str, queue: str) -> list[Piece]:
 
 
 def pack(pieces: Sequence[Piece], partitions: int) -> list[list[Piece]]:
-    """Split the pieces into about so many lists, in order, each with about equally many
-    messages."""
+    """Split the pieces into about so many lists, in order, of about equally many messages."""
     whole = sum(piece.count for piece in pieces)
     lists: list[list[Piece]] = [[] for _ in range(max(1, partitions))]
     share, before = -(-whole // len(lists)), 0
@@ -319,8 +308,8 @@ def _decode(data: bytes, count: int, base64: bool) -> pa.Table:
 
 def _decoded(blocks: list[_Block], base64: bool,
         strict: bool) -> Iterator[tuple[_Block, pa.Table]]:
-    """The rows of blocks that follow each other, with the block that each table begins in. Where
-    something is wrong, halves them until the bad line is alone: Damaged names it."""
+    """The rows of blocks, with the block that each table begins in. Where something is wrong,
+    halves them until the bad line is alone: Damaged names it."""
     try:
         table = _decode(b"".join(block.data for block in blocks),
             sum(block.count for block in blocks), base64)
@@ -347,9 +336,9 @@ def rows(pieces: Iterable[Piece], queue: str, host: str = "", *, headers: bool =
         ids: tuple[int, int] | None = None) -> Iterator[pa.RecordBatch]:
     """The messages of pieces as batches of rows, in order. About BYTES at a time are in memory.
 
-    strict: raise Lost or Damaged if a message is missing or is not what was stored. Otherwise it is
-    left out, and the others keep their offsets. vanish: files may disappear, since others take
-    messages meanwhile. ids: only offsets from the first to below the second."""
+    strict: raise Lost or Damaged if a message is missing or damaged; else it is left out. vanish:
+    files may disappear, since others take messages. ids: only offsets from the first to below the
+    second."""
     like = schema(headers, base64, with_host)
 
     def batch(block: _Block, table: pa.Table) -> pa.RecordBatch:
@@ -397,12 +386,11 @@ def rows(pieces: Iterable[Piece], queue: str, host: str = "", *, headers: bool =
 
 
 class Stage:
-    """Flat files that are written beside a queue, for the queue to take in:
-    `directory`/PRIORITY.BLOCK/FLAT, as a bulk push stages them. The ids of a file do not cross a
-    hundred thousand.
+    """Flat files for a queue to take in, as a bulk push stages them:
+    `directory`/PRIORITY.BLOCK/FLAT. The ids of a file do not cross a hundred thousand.
 
-    born: hundredths of a second since 1970. most: the messages and the bytes that a flat file has
-    at most, as lib/bulk/stage.sh prints them."""
+    born: hundredths of a second since 1970. most: messages and bytes of a flat file, as
+    lib/bulk/stage.sh prints them."""
 
     def __init__(self, directory: str, first: int, nonce: str, born: int, most: tuple[int, int],
             lease: int = 60) -> None:

@@ -111,8 +111,7 @@ class Place:
         return flat.is_queue(os.path.join(self.spool, flat.disk_name(self.queue)))
 
     def claim(self, consumer: str, most: int) -> list[Segment]:
-        """Claim up to `most` messages, and return all that `consumer` holds. Raises LookupError if
-        there is no such queue."""
+        """Claim up to `most` messages; return all that `consumer` holds. Raises LookupError."""
         try:
             held: list[Segment] = verb("claim", ["-c", consumer, "-n", str(min(most, MOST)), "--",
                 self.queue], self.spool, _segments)
@@ -125,15 +124,13 @@ class Place:
             raise
 
     def marks(self, consumer: str) -> tuple[int, int]:
-        """The offset up to which `consumer` has settled, and the one up to which it has claimed,
-        whatever became of those messages."""
+        """The offsets up to which `consumer` has settled, and has claimed."""
         done, *ends = flat.marks(self.spool, self.queue, consumer)
         return done, ends[-1] if ends else done
 
     def lock(self, consumer: str) -> int | None:
         """A descriptor; while it is open, no other process may read as `consumer`. None if the name
-        has never claimed here. Raises RuntimeError if another reader has the lock, and OSError:
-        where nothing can be locked, no verb works either."""
+        has never claimed here. Raises RuntimeError if another reader has the lock, and OSError."""
         try:
             number = os.open(flat.claim_dir(self.spool, self.queue, consumer),
                 os.O_RDONLY | os.O_CLOEXEC)
@@ -157,9 +154,9 @@ class Place:
 
     def settle(self, consumer: str, offset: int) -> int:
         """Sync what Spark has written, settle whole segments up to offset, and return the offset
-        reached. Raises LookupError if there is no such queue, and OSError if a sync fails. Then
-        nothing is settled until `flatq unclaim` has given back what was claimed by then: the system
-        reports a failed sync once, so a later sync proves nothing."""
+        reached. Raises LookupError, and OSError if a sync fails: then nothing is settled until
+        `flatq unclaim` has given back what was claimed by then, since a later sync proves nothing.
+        """
         done, *all_ends = flat.marks(self.spool, self.queue, consumer)
         ends = [end for end in all_ends if end <= offset]
         if not ends:
@@ -207,7 +204,7 @@ def refuse(name: str, value: object, allowed: str) -> NoReturn:
 
 
 class Options:
-    """The options, checked; see FlatqSource."""
+    """See FlatqSource."""
 
     def __init__(self, given: Mapping[str, str], write: bool = False) -> None:
         self.given: dict[str, str] = {}

@@ -166,8 +166,8 @@ class Sink:
         return os.path.join(self.spool, ".spark", job)
 
     def stage(self, job: str, batches: Iterator[pa.RecordBatch]) -> Staged:
-        """Step 1, in a task: stage rows for that job. Raises ValueError if a row cannot be a
-        message, and as flatq.Queue.push does."""
+        """Step 1, in a task. Raises ValueError if a row cannot be a message, and as
+        flatq.Queue.push does."""
         stage = f"stage.{uuid.uuid4().hex}"
         top = os.path.join(self.top(job), stage)
         ids, nonce = Ids(self.spool), uuid.uuid4().hex[:12]
@@ -208,8 +208,8 @@ class Sink:
             size[1] += sum(map(len, some))
 
     def commit(self, messages: list[Any], batch: int, mark: str = "") -> None:
-        """Steps 2 to 5, in the driver, of batch number `batch`: 0 for a batch write. `mark`: the
-        sum of what the checkpoint says of it, if that is known. Raises as `decide` does."""
+        """Steps 2 to 5, in the driver; batch: 0 for a batch write; mark: the checkpoint's sum, if
+        that is known. Raises as `decide` does."""
         staged = [message for message in messages if message is not None]
         if not staged:
             return
@@ -284,8 +284,7 @@ class Sink:
                 shutil.rmtree(os.path.join(top, name), ignore_errors=True)
 
     def over(self, job: str) -> bool:
-        """Whether the single batch of a job is in the queues; if so, remove what a killed driver
-        left of it."""
+        """Whether a job's one batch is in the queues; if so, remove what a killed driver left."""
         if self.done(job) < 0:
             return False
         top = self.top(job)
@@ -308,8 +307,7 @@ class Sink:
         return max((int(name[5:]) for name in names if name.startswith("done.")), default=-1)
 
     def plan(self, path: str) -> dict[str, Any] | None:
-        """What a file of `put` holds; None if there is none, or a power cut has left an empty one:
-        then nothing was decided."""
+        """What a file of `put` holds; None if there is none, or it is empty after a power cut."""
         try:
             with open(path) as file:
                 text = file.read()
@@ -351,14 +349,13 @@ class Sink:
                 time.sleep(0.2)
 
     def enter(self, stage: str, queue: str, size: int) -> None:
-        """Step 3 for a queue of a stage; files that entered before a crash are no longer in the
-        stage. Raises what the engine does, even if all have entered: a second try would not see
-        that a sync has failed."""
+        """Step 3 for a queue of a stage. Raises what the engine does, even if all have entered: a
+        second try would not see that a sync has failed."""
         pieces = self.staged(stage)
         if pieces:
-            engine(self.spool, "enter", flat.queue_name(queue), stage, pieces[0].nonce,
-                sum(piece.count for piece in pieces), size, min(piece.first for piece in pieces),
-                self.wait, keep=(self.lock,))
+            engine(self.spool, "enter", flat.queue_name(queue), stage, pieces[0].name.nonce,
+                sum(piece.count for piece in pieces), size,
+                min(piece.name.first for piece in pieces), self.wait, keep=(self.lock,))
 
     def staged(self, stage: str) -> list[flat.Piece]:
         """The flat files of a stage. Removes empty blocks, which the engine does not accept."""

@@ -187,23 +187,20 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
             self.locks[place.key] = number
 
     def _claim(self, place: Place, most: int) -> list[Segment]:
-        """As Place.claim. From then on no other process may read as this consumer, as long as this
-        process lives."""
+        """As Place.claim; as long as this process lives, no other may read as this consumer."""
         self._lock(place)
         held = self.held[place.key] = place.claim(self.consumer, most)
         self._lock(place)
         return held
 
     def _begun(self, place: Place) -> tuple[int, int]:
-        """Look up once what the consumer holds already; return its marks. Raises LookupError if
-        there is no such queue."""
+        """Look up once what the consumer holds; return its marks. Raises LookupError."""
         if place.key not in self.held:
             self._claim(place, 0)
         return place.marks(self.consumer)
 
     def _claim_up_to(self, place: Place, end: int) -> int:
-        """Claim up to that offset, if it is not claimed yet and so much is ready. Return the offset
-        up to which messages are claimed."""
+        """Claim up to that offset, if so much is ready. Return the one up to which is claimed."""
         done, last = place.marks(self.consumer)
         if last < end:
             self._claim(place, end - done)
@@ -334,18 +331,17 @@ class FlatqSource(DataSource):
     | priority, lease | write | 65536, 60 | as for `push`; overridden by a column `priority` |
     | wait | write | 0 | seconds to wait for room in a queue with a bound |
 
-    **Batch read.** With group.id, it claims what is ready and reads all that the consumer holds.
-    The messages stay claimed, whichever process dies, and are read again next time, until they are
-    settled; `flatq.spark.claimed` does both in a `with`. Without it, it only looks at what is
-    ready; `offset` is then the message's id, and messages that others take meanwhile may be
-    missing.
+    **Batch read.** With group.id, it claims what is ready and reads all that the consumer holds,
+    again each time until that is settled; `flatq.spark.claimed` does both in a `with`. Without it,
+    it only looks at what is ready; `offset` is then the message's id, and messages that others take
+    meanwhile may be missing.
 
     **Stream.** A batch's messages are claimed before Spark plans it, and settled once the next
     batch has begun. So a batch that is planned again after a crash is the same, sinks that Spark
     commits exactly once have each message once, and shell consumers may work beside it. The last
     batch is settled by the next start, or by `flatq.spark.run` and
-    `flatq.spark.settle_checkpoint`. Before that, what Spark has written is synced
-    (`FLATQ_SYNC=off`: not)."""
+    `flatq.spark.settle_checkpoint`. What Spark has written is synced first, unless the spool's
+    verbs do not sync."""
 
     @classmethod
     def name(cls) -> str:
