@@ -1,12 +1,12 @@
 # doors/remote.sh - a verb through a line door elsewhere: flatq -H HOST:PORT, unix:PATH, ssh://HOST
 #
-# A request begins with `@NONCE@`, by ssh with `@@NONCE@`, so that the door ends its answer with a
-# line `NONCE ok` or `NONCE error CODE TEXT`, and we see whether it was cut off. A pop is a reserve
-# and, once the message was written out here, a delete; a drain acknowledges each batch (-a).
+# A request begins with `@NONCE@`, by ssh with `@@NONCE@`, so that the answer ends with a line
+# `NONCE ok` or `NONCE error CODE TEXT`, and we see whether it was cut off. A pop is a reserve and,
+# once the message is written out here, a delete; a drain acknowledges each batch (-a).
 #
 # Files in remote_directory: `asked`, the request, with a message behind its line; `raw`, what came;
-# `errors`, of the program that connects. That reads `asked` on 4 and writes `raw` on 3, of which
-# the offsets tell how much was sent and has come. 6 is for reading what came.
+# `errors`, of the program that connects. That reads `asked` on 4 and writes `raw` on 3: their
+# offsets tell how much was sent and has come. 6 reads what came.
 
 # remote WORD ... - run FLATQ_VERB at FLATQ_HOST, and exit with its code there, or as remote_ask
 remote() {
@@ -25,12 +25,12 @@ remote() {
   drain) remote_drain "$@" ;;
   *) remote_words "$FLATQ_VERB" "$@"; remote_ask && remote_show "$@" ;;
   esac || { remote_code=$?; remote_back; die $remote_code "$why"; }
-  # What was printed is the caller's from here on
+  # What was printed is the caller's
   request=
 }
 
-# remote_host_read - set remote_at, and remote_unix, or remote_host, remote_port and remote_user: of
-# plain characters, with no - in front, so that none is an option, or words for a shell
+# remote_host_read - set remote_at, and remote_unix, or remote_host, remote_port and remote_user, of
+# plain characters: none is an option, or words for a shell
 remote_host_read() {
   remote_at=@ remote_port=1234 remote_unix='' remote_user='' remote_host=$FLATQ_HOST remote_good=1
   case $FLATQ_HOST in
@@ -59,8 +59,7 @@ remote_host_read() {
 }
 
 # remote_look WORD ... - set remote_named, unless the verb is to use $FLATQ_QUEUE, which the door
-# does not know; remote_most, the seconds in which something has to move: a minute, and -w; and what
-# a pop asks for
+# does not know; remote_most, the seconds in which something has to move; and what a pop asks for
 remote_look() {
   remote_named=1 remote_most=60 remote_wait='' remote_left=1 remote_mark=
   while getopts :hp:d:t:k:w:n:r:s:b:m:aelf0 option; do
@@ -142,8 +141,7 @@ remote_watched() {
   remote_watcher=
 }
 
-# remote_kill - end the program of the connection. A child that has just been forked may forget a
-# TERM; but ssh may have to restore a terminal
+# remote_kill - end the program of the connection. A child that was just forked may forget a TERM
 remote_kill() {
   for remote_signal in TERM KILL; do
     # shellcheck disable=SC2086 # PIDs
@@ -152,9 +150,8 @@ remote_kill() {
   done
 }
 
-# remote_ask - send `request`; the answer is then on 6, remote_size bytes and the last line. Return
-# as remote_ended. The program runs in the background: a shell that waits for a command heeds no
-# signal
+# remote_ask - send `request`; the answer is then on 6, remote_size bytes and the last line. Returns
+# as remote_ended. In the background: a shell that waits for a command heeds no signal
 remote_ask() {
   remote_said=
   nonce_read
@@ -205,7 +202,7 @@ remote_skip() {
 }
 
 # remote_ended LINE - return the code in the last line of an answer, set `why`, and remote_said to
-# `yes`; empty: it is no such line, and the code is 68, 69 or, if ssh does not let us in, 77
+# `yes`; if it is no such line, return 68, 69 or, if ssh does not let us in, 77
 remote_ended() {
   case $1 in
   "$nonce ok") remote_said=yes remote_asked=1; return 0 ;;
@@ -216,13 +213,13 @@ remote_ended() {
     return "${remote_end%% *}" ;;
   esac
   set -- "$remote_directory/errors"
-  # Without what ncat and nc say on the way
+  # What ncat and nc say on the way
   why=$(sed -e '/ succeeded!/d' -e '/^Ncat: \(Version\|Connect[a-z]* to\|Trying next\) /d' \
     -e '/^Ncat: [0-9]* bytes sent/d' -e 's/^Ncat: //' "$1" |
     tr -cd '[:print:]\n' | grep . | tail -n 1)
   why="$FLATQ_HOST: ${why:-no whole answer}"
-  # Nothing was asked without a connection. ncat, nc and socat say that there was one; ssh begins no
-  # line of its own with its name then
+  # Nothing was asked without a connection. ncat, nc and socat say that there was one; ssh then
+  # begins no line with its name
   [ -n "$remote_asked" ] || [ -s "$remote_directory/raw" ] || case $remote_at$why in
   *' is needed') return 69 ;;
   @@*': ssh: '*) return 68 ;;
@@ -276,8 +273,7 @@ remote_show() {
   table_print "$1" remote_print
 }
 
-# remote_push WORD ... - read the message to its end first, since its length is sent ahead, behind a
-# line that is as long as that of the request
+# remote_push WORD ... - read the message to its end first, since its length is sent ahead
 remote_push() {
   nonce=000000000000 padded=000000000000000
   remote_words push -n "$padded" "$@"
@@ -297,8 +293,7 @@ remote_push() {
 remote_pop() {
   remote_any=
   while [ "$remote_left" -gt 0 ]; do
-    # Ask for ten minutes: the message's own lease may be shorter, and another consumer would get it
-    # while we write it out
+    # Ten minutes: the message's own lease may end while we write it out
     # shellcheck disable=SC2086 # two words or none
     remote_words reserve -t 600 $remote_wait "$@"
     remote_ask || {
@@ -332,8 +327,8 @@ remote_message() {
   head -c "$number" <&6 && { [ -z "$remote_mark" ] || printf "$remote_mark"; } || return 74
 }
 
-# remote_back - give back the message that a reserve got, if it was not written out; keep `why`.
-# Signals wait for that, but not for long
+# remote_back - give back what a reserve got, if it was not written out; keep `why`. Signals wait
+# for that, but not for long
 remote_back() {
   [ -n "$remote_held" ] || return 0
   trap '' HUP INT TERM
@@ -346,15 +341,14 @@ remote_back() {
   why=$remote_why
 }
 
-# remote_stopped SIGNAL - end the program that is connected to the door, which so learns that we are
-# gone; give back a message that was not written out
+# remote_stopped SIGNAL - end the connection, and give back a message that was not written out
 remote_stopped() {
   trap '' HUP INT TERM
   # RACE: the signal may have come before a process was noted
   [ "${!-}" = "$remote_noted" ] || remote_pid="$remote_pid ${!-}"
   remote_pid="$remote_pid $remote_watcher"
   [ "$remote_pid" = ' ' ] || { remote_kill; wait; }
-  # The answer to a reserve may have come, and not been looked at
+  # The answer to a reserve may be there
   case $request in
   reserve*) remote_held=1 ;;
   esac
@@ -364,14 +358,12 @@ remote_stopped() {
   end_by "$1"
 }
 
-# remote_drain OPTION ... [QUEUE] - drain by `drain -a`: write out and acknowledge batches until the
-# door says that it has ended
+# remote_drain OPTION ... [QUEUE] - write out and acknowledge batches of `drain -a` until its end
 remote_drain() {
   need engine/input
   remote_words drain -a "$@"
   nonce_read
-  # Opened for reading and writing, a FIFO does not block. 7 leads to the door; 6 comes from there,
-  # and ends with the connection
+  # Opened for reading and writing, a FIFO does not block. 7 leads to the door, 6 comes from there
   set -- "$remote_directory/to" "$remote_directory/from"
   # shellcheck disable=SC2094 # these are FIFOs
   mkfifo "$1" "$2" && command exec 7<>"$1" 8<>"$2" 6<"$2" || { why='no FIFO'; return 74; }
@@ -400,8 +392,7 @@ remote_drain() {
   remote_ended "$remote_end"
 }
 
-# remote_batch - read a batch into `raw`; return 1 if remote_end is the last line instead, 74 if the
-# batch cannot be kept
+# remote_batch - read a batch into `raw`; return 1 if remote_end is the last line instead, 74
 remote_batch() {
   [ -z "$remote_first" ] || { remote_first=; remote_skip || return 1; }
   IFS= read -r remote_end <&6
@@ -412,7 +403,7 @@ remote_batch() {
   wait $! || return 74
   ! IFS= read -r remote_end <&6 || {
     [ "$remote_end" != "$nonce sent" ] || return 0
-    # A door that fails in a batch ends it with its last line, of which a part may be in the batch
+    # A door that fails in a batch may have written a part of it before its last line
     { printf '%s\n' "$remote_end" && cat <&6; } >&3
   }
   remote_end=$(tail -n 1 "$remote_directory/raw")

@@ -16,7 +16,7 @@ ssh_connect() {
 }
 
 # ssh_refused - return whether the host's key or the login was refused, so that nothing was asked;
-# set `why` to that line, which a banner may surround
+# set `why` to that line
 ssh_refused() {
   ssh_line=$(grep -e '^Host key verification failed\.' -e ': Permission denied (' \
     -e ': Too many authentication failures' "$remote_directory/errors" |
