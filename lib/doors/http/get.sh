@@ -1,9 +1,8 @@
 # doors/http/get.sh - GET: hand out a message, or one of each of several groups
 #
-# get_list has QUEUE:NAME of each message that was taken for the client and whose last byte is not
-# written: if the answer fails, or this process is ended, they go back. Once the client may have the
-# last byte, the message keeps its lease, and comes back when that is over: else two clients would
-# have it.
+# get_list has QUEUE:NAME of each message that was taken and whose last byte is not written: if the
+# answer fails, they go back. Once the client may have the last byte, the message keeps its lease:
+# else two clients would have it.
 
 need doors/door engine/back engine/slip engine/take doors/http/query doors/http/say doors/http/group
 
@@ -19,7 +18,7 @@ do_get() {
 }
 
 # get_parameters - set get_lease, get_wait, get_most, groups and group_any; return 1 if it has
-# answered with an error
+# answered
 get_parameters() {
   get_lease=60 get_most=1 groups='' group_any=1
   query_number visibility-timeout "$p_visibility" 0 86400 || return
@@ -32,9 +31,9 @@ get_parameters() {
     group_name "$p_group" || { say_failed $?; return 1; }
     groups=$group group_any=
   fi
-  # With one connection at a time, a GET that waits would keep out the POST that it waits for
+  # With one connection at a time, a GET that waits keeps out the POST that it waits for
   [ -z "$FLATQ_ONE" ] || get_wait=0
-  # With timeout 0 the message is visible again at once, so a second take would return the same one
+  # With timeout 0 the message is visible at once: a second take would return the same one
   [ "$get_lease" != 0 ] || get_most=1
 }
 
@@ -50,7 +49,7 @@ get_take() {
     # The client may have gone while it waited
     [ "$get_wait" = 0 ] || ! door_client_gone || take_stop=1
     get_wait=0
-    # Without its body, nobody could read it: that buries it
+    # Nobody could read it without its body: that buries it
     [ -e "$q/body/$slip_id" ] || { take_back; continue; }
     get_count=$((get_count + 1)) get_list="$get_list $queue:$taken" taken=
     get_line
@@ -63,7 +62,6 @@ get_take() {
 # get_line - set `receipt`, `stamp`, and get_line, the line before each of several messages
 get_line() {
   receipt=$queue:$id.$slip_tries.$slip_nonce
-  # Then it needs no encoding in a URL
   while [ "${receipt#*+}" != "$receipt" ]; do receipt=${receipt%%+*}%2B${receipt#*+}; done
   stamp_of
   get_line="$receipt $id $stamp $slip_size"
@@ -83,7 +81,6 @@ get_send() {
   [ -z "$again" ] || door_nodelay
   door_blocking "$get_bytes" || exit 74
   get_sent=$get_list
-  # Nothing follows the head of an empty message
   [ "$get_bytes" != 0 ] || get_list=
   printf '%s\r\n' "$headers" || exit 74
   headers=
@@ -104,9 +101,8 @@ get_send() {
   done
 }
 
-# get_cut - the message was not written in full, and after a part of an answer only the end of the
-# connection can follow. Give the message back only if base64 says that the client is gone:
-# otherwise it may have written all, unless the message itself is not whole
+# get_cut - the message was not written in full: only the end of the connection can follow. Give it
+# back only if base64 says that the client is gone, or the message is not whole
 get_cut() {
   need engine/disk
   if reader_gone "$get_said"; then

@@ -1,13 +1,11 @@
-# doors/http/group.sh - groups: queues that have one message in flight
-#
-# This door hands out a message of a group only if no other is in flight, whichever door or verb has
-# that; verbs and other doors do not keep to this.
+# doors/http/group.sh - groups: queues that have one message in flight, whichever door or verb has
+# it. Verbs and other doors do not keep to this
 
 need engine/queues engine/lock engine/take engine/reclaim engine/settle engine/proof
 
 # groups_take LEASE - hand out the first message of `groups`, or if group_any is set of all groups;
-# return 66 if nothing is free. Look without the queue's lock, take under it: so of two doors only
-# one gets the message
+# return 66 if nothing is free. It looks without the queue's lock and takes under it: so of two
+# doors only one gets the message
 groups_take() {
   clock_read
   take_owner=0 take_lease=$1 groups_out='' groups_looks='' groups_failed=
@@ -21,7 +19,7 @@ groups_take() {
       0) return 0 ;;
       75) ;;
       *)
-        # It has a message in flight, or is gone, or has failed: then first look at the others
+        # First look at the others
         groups_out="$groups_out $group_first"
         case $group_code in
         66 | 69) ;;
@@ -37,8 +35,7 @@ groups_take() {
       fi
       [ $group_code -eq 0 ] || return $group_code
     fi
-    # RACE: what one look has seen is gone at the next, or a listing failed: repeat, but not for
-    # ever
+    # RACE: what one look has seen is gone at the next: repeat, but not for ever
     groups_looks=1$groups_looks
     [ ${#groups_looks} -lt 20 ] || { why='the groups cannot be listed'; return 74; }
   done
@@ -49,8 +46,7 @@ groups_add() {
 }
 
 # groups_first - of those `groups` that have nothing in flight, set group_first to the one whose
-# next message comes first; empty: none is seen. Set groups_idle to those that seem to have no
-# message
+# next message comes first. Set groups_idle to those that seem to have none
 groups_first() {
   group_first='' group_least='' groups_idle=
   for group in $groups; do
@@ -75,8 +71,8 @@ groups_first() {
   done
 }
 
-# group_busy - return whether a message of $q is seen in flight, after putting back those whose
-# lease is over or whose owner is dead; 1 proves nothing: group_free, which fails if that failed
+# group_busy - return whether a message of $q is seen in flight, after putting back what is due; 1
+# proves nothing
 group_busy() {
   for group_path in "$q"/out/*; do
     [ ! -e "$group_path" ] || { queue_reclaim || return 1; break; }
@@ -87,9 +83,9 @@ group_busy() {
   return 1
 }
 
-# group_free - under the lock, return 0 if it is proved that $q has no message in flight (R1), 66 if
-# it has one; else 69 or 74. RACE: without the lock, messages only leave these places or are
-# settled, in this order
+# group_free - under the lock, return 0 if it is proved that $q has nothing in flight (R1), 66 if it
+# has; else 69 or 74. RACE: without the lock, messages only leave these places or are settled, in
+# this order
 group_free() {
   queue_reclaim && files_below claimed out "done" || return
   for group_path in $names; do
@@ -106,7 +102,7 @@ group_free() {
 }
 
 # groups_take_locked - under the lock of $q, hand out its first message if none is in flight; return
-# 75 if the message that was seen is gone
+# 75 if it is gone
 groups_take_locked() {
   group_free || return
   while queue_scan && [ -n "$scan_place" ]; do
@@ -118,8 +114,7 @@ groups_take_locked() {
 }
 
 # groups_nothing - return 66 if it is proved that no group in groups_idle has a message and, if all
-# were asked for, that there is no other group; 0: look again; 74: unknown. One find looks at many
-# groups
+# were asked for, that there is no other group; 0: look again; 74. One find looks at many groups
 groups_nothing() {
   # shellcheck disable=SC2086 # names without blanks
   set -- $groups_idle
@@ -136,7 +131,6 @@ groups_nothing() {
   done
   why='nothing there'
   [ -n "$group_any" ] || return 66
-  # A queue that comes meanwhile may be listed here or not
   groups_seen=$groups groups=
   all_queues groups_add || return
   for group in $groups; do

@@ -10,7 +10,7 @@ do_post() {
   [ -n "$chunked" ] || is_number "$length" "$FLATQ_MOST_BYTES" ||
     { say 413 "$body_too_large"; return; }
   if has batch || [ -n "$chunked" ]; then
-    # Nobody knows how much of a body that could not be stored is left to read
+    # Nobody knows how much of the body is left to read
     body_store || { post_code=$? keep=''; say_failed $post_code; return; }
   else
     body_wanted
@@ -43,9 +43,8 @@ do_post() {
   say 200 '' text/plain
 }
 
-# post_message LENGTH [KEY] - store standard input as a message of `group`. KEY `$`, which plain_of
-# never gives, is one that door_body_end will compute. Set post_left to `some` if it was read in
-# part
+# post_message LENGTH [KEY] - store standard input as a message of `group`. KEY `$`: door_body_end
+# computes it. Set post_left to `some` if it was read in part
 post_message() {
   push_priority=0000065536 push_delay=0 push_lease=60 push_wait=0 push_dot='' push_key=${2:-\$}
   md5='' push_read='' body_whole='' slip_size='' post_left=
@@ -57,14 +56,13 @@ post_message() {
     esac
     return $push_code
   }
-  # A request for any group waits in the queue of each group it knows, and may not know this one yet
+  # A request for any group may not know this one yet
   for wake_path in "$q"/wait/*; do break; done
   [ -e "$wake_path" ] || wake "$FLATQ_DIR/.doors/wait"
   [ -n "$push_dup" ] || stamp_of
 }
 
-# door_body_end - called when the whole message is read: set body_whole, compute its MD5, and its
-# key if none was given
+# door_body_end - the whole message is read: set body_whole, md5, and push_key if none was given
 door_body_end() {
   body_whole=1
   if [ "$push_key" = \$ ]; then
@@ -74,9 +72,8 @@ door_body_end() {
   fi
 }
 
-# body_sums FILE - set md5 to the MD5 of the body in FILE, and push_key to its SHA-256. They are
-# computed side by side, in half the time. As in sum_of, each left side of a pipe writes a word when
-# it has finished (R6)
+# body_sums FILE - set md5 to the MD5 of the body in FILE, and push_key to its SHA-256, side by
+# side. Each left side of a pipe writes a word when it has finished (R6)
 body_sums() {
   sums=$({
     { base64 -d "$1" && printf 'whole\n' >&7; } | md5sum >&7 &
@@ -96,14 +93,13 @@ body_sums() {
   [ "$sums_whole" = 11 ] || { why='md5sum or sha256sum did not get all of its input'; return 74; }
 }
 
-# post_batch - store the messages of a batch, which is standard input, one by one; set `lines`.
-# Return 0, whatever became of them
+# post_batch - store the messages of a batch, on standard input, one by one; set `lines`
 post_batch() {
   lines='' batch_left=$length
   while [ "$batch_left" -gt 0 ]; do
     post_read || return 0
     batch_left=$((batch_left - ${#request_line} - 1)) post_key=
-    # A valid LENGTH and deduplication-id are shorter
+    # A valid line is shorter
     [ ${#request_line} -le 1600 ] || request_line=-
     case $request_line in
     *' '*) post_key=${request_line#* } request_line=${request_line%% *} ;;
@@ -134,8 +130,8 @@ post_batch() {
 }
 
 # post_read - read a line of the batch, or its end, into request_line, which is `-` if the batch
-# ends without a newline. Return 1, with an answer in `lines`, if it cannot be read: it is stored
-# whole, so that is not the client's fault
+# ends without a newline. Return 1, with an answer in `lines`, if it cannot be read: it is stored,
+# so that is not the client's fault
 post_read() {
   ! IFS= read -r request_line || return 0
   request_line=-

@@ -1,8 +1,6 @@
 # doors/http/query.sh - parse a URL: the path, the parameters, and names of any bytes
 #
-# The time for a client's input must be linear in its length (R8). So split it in one go, by IFS,
-# and decode only short pieces in loops: `${x#*y}` in a loop over x takes minutes for some
-# kilobytes.
+# In linear time (R8): split it in one go, by IFS, and decode only short pieces in loops.
 
 need doors/http/say
 
@@ -32,8 +30,8 @@ target_parse() {
 }
 
 # query_parse - set p_group p_key p_visibility p_wait p_most p_batch p_queue, each decoded, and
-# p_receipts; `has` tells which came. Return 1 if a parameter came twice, or is no valid group or
-# key, and that was answered
+# p_receipts; `has` tells which came. Return 1 if it has answered that a parameter came twice, or is
+# no valid group or key
 query_parse() {
   p_group='' p_key='' p_visibility='' p_wait='' p_most='' p_batch='' p_queue='' p_receipts=''
   p_names=' '
@@ -53,7 +51,7 @@ query_parse() {
 # query_take NAME=VALUE - note one parameter; ignore one of a name that is not known
 query_take() {
   query_name=${1%%=*} query_how=plus
-  # No parameter of ours has so long a name, however it is encoded
+  # No parameter of ours has so long a name
   [ ${#query_name} -le 100 ] || return 0
   query_value=${1#"$query_name"}
   query_value=${query_value#=}
@@ -98,7 +96,7 @@ has() {
 }
 
 # query_number NAME VALUE LEAST MOST - if the parameter came, set `number` to its VALUE, else to 0;
-# return 1 if it is no such number, and that was answered
+# return 1 if it has answered that it is no such number
 query_number() {
   number=0
   ! has "$1" || { is_number "$2" "$4" && [ "$number" -ge "$3" ]; } ||
@@ -128,9 +126,8 @@ decode() {
 
 # plain_of TEXT [HOW] - decode percent-encoding into `plain`, a queue's name: it keeps letters,
 # digits and -._/;(), and all other bytes become $XX. HOW: `plus`, `+` is a blank; `name`, it keeps
-# + : and $ too, as in the name of a queue, or a receipt. Set plain_count to the number of UTF-8
-# characters, or of bytes at most; stop after the 200th, too long for any use. Return 1 if TEXT is
-# malformed
+# + : and $ too, as in a queue's name or a receipt. Set plain_count to its UTF-8 characters; stop
+# after the 200th. Return 1 if TEXT is malformed
 plain_of() {
   plain='' plain_count=0 plain_how=${2:-}
   case $1 in

@@ -1,13 +1,12 @@
 # doors/http/read.sh - read a request: its line, its header fields, its body
 #
-# A request that can be read in two ways is refused, and the connection ended: a proxy in front and
-# this door must see the same requests. `bad STATUS TEXT` (doors/http/say.sh) answers and ends the
-# connection.
+# A request that can be read in two ways is refused, and the connection ended (`bad`): a proxy in
+# front and this door must see the same requests.
 
 need doors/door engine/input doors/http/say
 
-# request_line_read STATUS - set request_line to the input up to CRLF; return 1 at the end of the
-# input. Answer a line that is too long with STATUS
+# request_line_read STATUS - set request_line to the input up to CRLF; return 1 at its end. Answer
+# STATUS to a line that is too long
 request_line_read() {
   IFS= read -r request_line || return
   case $request_line in
@@ -55,7 +54,7 @@ request_limit() {
   [ -z "$FLATQ_GUARD" ] || printf '\nr %s %s\n' "$$" "$1" >&3
 }
 
-# request_line_parse - set method, target and version, and unset keep for HTTP/1.0
+# request_line_parse - set method, target and version; unset keep for HTTP/1.0
 request_line_parse() {
   case $request_line in
   *[!\ -~]*) bad 400 'the request line has strange bytes' ;;
@@ -75,7 +74,7 @@ request_line_parse() {
   esac
 }
 
-# not_token TEXT - return 0 unless TEXT is what HTTP calls a token: a method, or the name of a field
+# not_token TEXT - return 0 unless TEXT is what HTTP calls a token
 not_token() {
   case $1 in
   '' | *[!A-Za-z0-9!#$%\&\'*+.^_\`\|~-]*) return 0 ;;
@@ -90,7 +89,7 @@ request_count() {
     bad 431 'more than 100 header fields, or 65536 bytes of them'
 }
 
-# request_field - split the header field in request_line into head_name and head_value, and take it
+# request_field - take the header field in request_line
 request_field() {
   field_split
   blanks_off "$head_value" 64 || bad 431 'too many blanks around a header field'
@@ -144,7 +143,7 @@ field_split() {
   :*) head_value=${head_value#:} ;;
   *) bad 400 'a header field without a colon' ;;
   esac
-  # This includes white space before the colon, and a folded line, which begins with white space
+  # White space before the colon, and a folded line, too
   ! not_token "$head_name" || bad 400 'a header field with a bad name'
   case $head_value in
   *[$controls]*) bad 400 'a header field with control characters' ;;
@@ -158,13 +157,12 @@ body_wanted() {
   expect=
 }
 
-# body_store - write the body, chunked or not, to the new file body_file; set `length` to its size.
-# CRASH: the checkpoint removes the file (wait_sweep)
+# body_store - write the body, chunked or not, to the new file body_file; set `length`. CRASH: the
+# checkpoint removes the file (wait_sweep)
 body_store() {
   nonce_read
   body_file=$FLATQ_DIR/.wait/$$-$now.$nonce.body
   body_wanted
-  # If dd reads it and cannot write it, we do not know how much is left
   request_left=some
   body_more 0 || return
   if [ -n "$chunked" ]; then

@@ -1,7 +1,5 @@
-# doors/http/say.sh - write answers
-#
-# `say` answers a request with a text; `say_head` begins an answer whose body follows. Each first
-# deals with an unread body: it skips a small one, and ends the connection after a large one.
+# doors/http/say.sh - write answers: `say` a whole one, `say_head` the beginning of one whose body
+# follows. Each first deals with an unread body
 
 need doors/door engine/input engine/clock
 
@@ -41,14 +39,15 @@ $headers"
   if [ -n "$keep" ]; then header Connection keep-alive; else header Connection close; fi
 }
 
-# request_skip - skip the unread part of the request, or end the connection after this answer
+# request_skip - skip the unread part of the request if it is small, or end the connection after
+# this answer
 request_skip() {
   case $request_left in
   '') return 0 ;;
   some | ??????*) ;;
   *)
-    # A client that expects `100 Continue` may never send the body: do not wait for it. If dd was
-    # killed, the rest of the body would be taken for a request
+    # A client that expects `100 Continue` may never send it. If dd was killed, the rest would be
+    # taken for a request
     if [ -z "$expect" ] && input_exact "$request_left" >/dev/null; then
       request_left=
       return
@@ -57,8 +56,7 @@ request_skip() {
   keep=
 }
 
-# say STATUS [TEXT [TYPE]] - write a whole answer, with the header fields that were added before;
-# TEXT gets a newline
+# say STATUS [TEXT [TYPE]] - write a whole answer; TEXT gets a newline
 say() {
   say_text=${2:-}
   [ -z "$say_text" ] || say_text="$say_text
@@ -70,8 +68,8 @@ say() {
   headers=
 }
 
-# failed CODE - set `said` to the status and the text for a function that failed. The log has the
-# reason of a failure of the system, which may name paths; the client only hears of it
+# failed CODE - set `said` to the status and the text for a function that failed. Only the log has a
+# reason that may name paths
 failed() {
   case $1 in
   69 | 75) said="503 $why" ;;
@@ -104,7 +102,7 @@ bad() {
 }
 
 # say_linger - read for a second what the client still sends: closing a socket with unread input
-# resets it, and the answer might be lost
+# would reset it
 say_linger() {
   [ -z "$door_inode" ] || timeout 1 dd bs=65536 count=256 >/dev/null || :
 }
@@ -128,14 +126,14 @@ say_date() {
   date="$date_day, ${date##*-} $1 ${date%%-*} ${date_rest%.*} GMT"
 }
 
-# stamp_of - set `stamp` to the time when the message in the slip_ variables was pushed, in
-# microseconds: hundredths of the clock, then digits of the id
+# stamp_of - set `stamp` to when the message in the slip_ variables was pushed, in microseconds:
+# hundredths, then digits of the id
 stamp_of() {
   unpad "$slip_born"
   stamp=$unpadded${slip_id#????????}
 }
 
-# request_log - write one line to the log for each request, as the line door does
+# request_log - write a line to the log
 request_log() {
   clock_read
   clock_between "$request_began" "$now"
@@ -144,12 +142,12 @@ request_log() {
 }
 
 # key_given - return 0 if the request has the key of API_KEY, as api-key or as the password of Basic
-# authentication; else answer, and return 1
+# authentication; else answer
 key_given() {
   [ -n "${API_KEY:-}" ] || return 0
   case $api_key$authorization in
   [Bb][Aa][Ss][Ii][Cc]' '*)
-    # No argument of a program: everybody sees those. 1: it is no base64, or not to its end
+    # No argument of a program: everybody sees those
     api_key=$(base64 -d <<EOF
 ${authorization#* }
 EOF

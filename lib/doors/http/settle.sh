@@ -37,8 +37,8 @@ do_patch() {
 
 receipt_wrong='receipt-id must be one that GET has given'
 
-# receipt_message RECEIPT - as receipt_find, of a message that was handed out. For one that nobody
-# holds, the verbs take a receipt without a nonce, which anybody could make up
+# receipt_message RECEIPT - as receipt_find, of a message that was handed out: anybody could make up
+# a receipt without a nonce
 receipt_message() {
   case $1 in
   *:*.*.????????????) receipt_find "$1" ;;
@@ -56,8 +56,8 @@ settle_say() {
   esac
 }
 
-# patch_message - show the message that receipt_find has found to others in patch_seconds; if it is
-# ready again, put it in flight anew. Return 66 if it is buried or delayed
+# patch_message - show the message of receipt_find to others in patch_seconds; if it is ready again,
+# put it in flight anew. Return 66 if it is buried or delayed
 patch_message() {
   case $slip_path in
   "$q"/buried/* | "$q"/delayed/*) why='not in flight'; return 66 ;;
@@ -73,7 +73,7 @@ patch_message() {
 }
 
 # patch_ready - under the lock, put a ready message in flight anew; return 66 if the group has
-# another one in flight
+# another one there
 patch_ready() {
   need doors/http/group
   group_free && receipt_find "$patch_receipt" || return

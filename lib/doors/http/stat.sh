@@ -1,8 +1,8 @@
 # doors/http/stat.sh - the queues in numbers: as JSON, for Prometheus, and as pages for people
 #
-# awk writes them: the time for a shell to put a text together grows by the square of its length. A
-# page holds no lock, and reads no more of a deep queue than the names that `stat` counts: of a flat
-# file the first 16 KiB, of bodies the first 160 bytes, of a log the last 256 KiB.
+# awk writes them, in linear time. A page holds no lock, and of a deep queue reads only the names
+# that `stat` counts: of a flat file the first 16 KiB, of bodies 160 bytes, of a log the last 256
+# KiB.
 
 need engine/count engine/queues engine/slip doors/http/query doors/http/say
 
@@ -65,8 +65,7 @@ base-uri 'none'; frame-ancestors 'none'"
 }
 
 # stat_awk json|metrics|page|queue - become a filter that makes the text of what it reads. It fails
-# without the line `logs`, the sign that no queue is missing. What stands behind that line is not
-# believed
+# without the line `logs`, which says that no queue is missing, and behind which nothing is believed
 stat_awk() {
   set -- -v "form=$1" -v "now=$stat_now" -v "host=${host#x}" -f "$lib/doors/http/stat.awk" -
   case $2 in
@@ -83,7 +82,7 @@ stat_all() {
 }
 
 # stat_row QUEUE - print `row QUEUE CLOSED OLDEST BOUND MOST-TRIES`, OLDEST being the age of the
-# oldest ready message; add QUEUE to stat_queues. A damaged conf counts as none
+# oldest ready message; add QUEUE to stat_queues
 stat_row() {
   queue_open "$1" || return
   queue_conf || :
