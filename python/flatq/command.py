@@ -67,13 +67,11 @@ def stray(error: OSError) -> Disk:
 
 
 def complain(text: str) -> None:
-    """Write to stderr, as far as that is possible: the work goes on if nobody reads.
-
-    Not by sys.stderr's buffer, which would keep what failed, and fail again when Python ends.
-    """
+    """Write to stderr, as far as that is possible: the work goes on if nobody reads."""
     if sys.stderr is None:
         # It was closed when we were started: a file of ours may have its number by now
         return
+    # Not by sys.stderr's buffer, which would keep what failed, and fail again when Python ends
     rest = text.encode(sys.stderr.encoding, "backslashreplace")
     with contextlib.suppress(OSError):
         while rest:

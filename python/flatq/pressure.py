@@ -353,7 +353,8 @@ class Queue:
                 **{key: value for key, value in self._options.items() if value})
             # Later, 68 would be no answer: a command may have been sent
             self._known(client.ping, 68)
-            script = client.register_script(Path(__file__).with_suffix(".lua").read_text())
+            text = self._known(Path(__file__).with_suffix(".lua").read_text, 68)
+            script = client.register_script(text)
             self._redis = known = os.getpid(), client, script
         return known
 
@@ -372,9 +373,9 @@ class Queue:
             return answer
         except exceptions.RedisError as error:
             text = f"{where}: {' '.join(str(error).split()) or type(error).__name__}"
-            # redis-py has no class for these
-            word = str(error).partition(" ")[0]
-            kind, number = {"MISCONF": (Disk, 74), "NOREPLICAS": (Disk, 74)}.get(word) or next(
+            # redis-py has no class for these codes of Redis
+            codes = {"MISCONF": (Disk, 74), "NOREPLICAS": (Disk, 74), "BUSY": (Unreachable, 69)}
+            kind, number = codes.get(str(error).partition(" ")[0]) or next(
                 (kind, number) for names, kind, number in (
                     (("AuthenticationError", "AuthorizationError", "NoPermissionError",
                       "ReadOnlyError"), Denied, 77),
@@ -385,10 +386,10 @@ class Queue:
                 if isinstance(error, tuple(getattr(exceptions, name) for name in names)))
             raise kind(text if kind is Unreachable else f"queue '{self.name}': {text}", number,
                        "pressure") from None
-        except UnicodeError as error:
+        except (OSError, UnicodeError) as error:
+            if code == 68 and isinstance(error, OSError):
+                raise of_system(where, error) from None
             raise Unreachable(f"{where}: {error}", code, "pressure") from None
-        except OSError as error:
-            raise of_system(where, error) from None
         finally:
             # After any error. RACE: a signal's handler may raise after a command was sent and
             # before its answer was read: on that connection, the next command would take that

@@ -56,10 +56,7 @@ class Id(int):
 
 
 class Segment(NamedTuple):
-    """`count` claimed messages from `offset` on, in flat files.
-
-    These lie in the directory `path`; their names have the order of the messages.
-    """
+    """`count` claimed messages from `offset` on, in the flat files in `path`, by their names."""
 
     offset: int
     count: int  # type: ignore[assignment]
@@ -281,15 +278,9 @@ class AsyncQueue(_Queue):
         """Take a message until it is deleted, released or buried.
 
         `with queue.reserve() as message:` deletes it at the end, and releases
-        it if something is raised.
-
-        Parameters
-        ----------
-        wait : seconds to wait for one
-        lease : seconds until others can take it again; else the lease that it
-            was pushed with
-
-        Raises Empty, Closed.
+        it if something is raised. wait: seconds to wait for one; lease:
+        seconds until others can take it; None: as it was pushed. Raises
+        Empty, Closed.
         """
         message: AsyncReserved = await self._call("reserve", self._message, w=wait, t=lease)
         return message
@@ -408,12 +399,8 @@ class AsyncQueue(_Queue):
     async def create(self, *, bound: int | None = None, most_tries: int | None = None) -> None:
         """Make the queue, or change what is given; a closed one is open again.
 
-        Parameters
-        ----------
-        bound : the most messages it holds; 0: no limit
-        most_tries : a message that failed so many times is buried; 0: no limit
-
-        Raises Invalid.
+        bound: the most messages it holds; most_tries: a message that failed
+        so many times is buried; 0: no limit. Raises Invalid.
         """
         await self._call("create", _nothing, b=bound, m=most_tries)
 
