@@ -1,41 +1,31 @@
 # worker/helper.sh - the process beside a worker: it renews the lease, ends a command whose time is
 # over, and kills the command when the worker is gone
 #
-# The worker has two FIFOs open. On 3 a job names itself to the helper before it begins: PID SINCE
-# QUEUE SLIP LEASE END, where the job is a shell that runs the command (worker/job.sh) and leads its
-# process group, SINCE a time at which it had started, SLIP the slip as its name begins in out/, and
-# END when the command is to end (999999999999: never). On 4 the worker hears that the job is over.
-#
-# The helper, `work --helper`, reads a line, watches that job until it is over, and reads the next
-# line. It is in a session of its own: KILL may be sent to the worker's whole process group.
+# The job is a shell that runs the command and leads its process group (worker/job.sh). Before it
+# begins, it names itself to the helper on 3, by a line PID SINCE QUEUE SLIP LEASE END: SINCE is a
+# time at which it had started, SLIP the slip as its name begins in out/, END when the command is to
+# end (999999999999: never). On 4 the worker hears that it is over. The helper, `work --helper`,
+# reads a line, watches that job until it is over, and reads the next line.
 #
 #   the worker is killed    the lock on 3 is free: the helper kills the job's process group at once,
-#                           reads the end of the FIFO, and ends
+#                           reads the end of the pipe, and ends
 #   the helper is killed    4 ends, since no other process writes to it for long: the worker starts
 #                           another helper, and tells it the line
 #   the job is killed       the helper says so on 4, within a second
 #   the worker is stopped   the lease is renewed as long as the command runs
-#
-# Only the worker settles the message. It finds the name that the helper gave to the slip by
-# job_find.
 
 need engine/clock engine/process engine/settle
 
-# helper_pipes - open the FIFOs, and lock the first
+# helper_pipes - open the pipes, and lock the first
 helper_pipes() {
-  nonce_read
-  helper_fifo=$FLATQ_DIR/.wait/$work_owner.$nonce
-  mkfifo "$helper_fifo.3" "$helper_fifo.4" && command exec 3<>"$helper_fifo.3" &&
-    command exec 4<>"$helper_fifo.4" && command exec 4</proc/self/fd/4 ||
-    { disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; return; }
-  rm -f "$helper_fifo.3" "$helper_fifo.4"
+  work_pipe && exec 3<&6 && work_pipe || return
+  exec 4</proc/self/fd/6 6<&-
   flock 3 || { why='flock is missing or failed'; return 70; }
 }
 
-# helper_begin - see that a helper lives before a job begins; after 50 jobs, another one. RACE: one
-# that was stopped reads nothing; to write to 3 blocks once that is full, though the helper be
-# killed
+# helper_begin - see that a helper lives before a job begins; after 50 jobs, another one
 helper_begin() {
+  # RACE: one that was stopped reads nothing, and to write to 3 blocks once that is full
   helper_jobs=$((helper_jobs + 1)) helper_tries=0
   if [ $((helper_jobs % 50)) -eq 0 ] && ! owner_dead "$helper_named"; then
     kill -KILL "${helper_named%-*}"
@@ -52,19 +42,18 @@ helper_look() {
   helper_pid=$!
   clock_read
   [ -z "$job_pid" ] || helper_tell
-  # A helper that cannot live must not cost all of the processor's time, and cannot renew the lease
+  # One that cannot live must not cost all of the processor's time, and cannot renew the lease
   [ -z "$helper_named" ] || sleep 0.1
   helper_named=$helper_pid-$now helper_tries=$((helper_tries + 1))
   [ $helper_tries -lt 50 ] || die 74 'its helper does not live'
 }
 
-# helper_tell - write the line of the job, as it does itself
+# helper_tell - write the line of the job
 helper_tell() {
   printf '%s %s\n' "$job_pid" "$job_line" >&3
 }
 
-# helper_run OWNER PARENT - be the helper of the worker OWNER. PARENT: that of several workers, or
-# empty
+# helper_run OWNER PARENT - be the helper of the worker OWNER, whose PARENT may be empty
 helper_run() {
   trap '' HUP INT QUIT TERM
   work_owner=$1 work_parent=$2
@@ -77,8 +66,7 @@ helper_run() {
   job_places job_litter
 }
 
-# helper_watch - watch the job until it is over. Times have a 1 in front, since a shell takes a
-# number with a zero there for octal
+# helper_watch - watch the job until it is over. To calculate, times have a 1 in front
 helper_watch() {
   helper_signal=TERM helper_end=1$job_end helper_renew=0
   # Until its slip was seen: the lease began before the job
@@ -97,16 +85,15 @@ helper_watch() {
   printf 'gone %s\n' "$job_pid" >&4
 }
 
-# helper_end - the command's time is over: send it TERM, and KILL every five seconds from then on.
-# The worker learns first that it will not have ended by itself
+# helper_end - the command's time is over: tell the worker, send TERM, then KILL every five seconds
 helper_end() {
   [ "$helper_signal" = KILL ] || kill -ALRM "${work_owner%-*}"
   job_kill "$helper_signal"
   helper_signal=KILL helper_end=$((1$now + 500))
 }
 
-# helper_renew - renew the lease when a third of it is over. If the message is lost, or the renewals
-# fail until the lease ends, others may have it: kill the command
+# helper_renew - renew the lease when a third of it is over; if others may have the message, end the
+# command
 helper_renew() {
   job_find
   helper_code=$?
@@ -123,8 +110,8 @@ helper_renew() {
     owner_dead "$job_pid-$job_since" || job_kill KILL
 }
 
-# helper_nap - sleep until the next of these is due, for a second at most, or until the worker is
-# gone: then its lock is free. What sleeps may outlive the helper, and must not hold 4 open
+# helper_nap - sleep until one of these is due, for a second at most, or until the worker's lock is
+# free. What sleeps may outlive the helper, and must not hold 4 open
 helper_nap() {
   nap=100
   for nap_until in "$helper_end" "$helper_renew"; do
@@ -144,15 +131,15 @@ helper_nap() {
   esac
 }
 
-# job_kill SIGNAL - send SIGNAL to the job's process group, or to the job before it has one; not to
-# another process that has got its number since
+# job_kill SIGNAL - send SIGNAL to the job's process group, or to the job before it has one
 job_kill() {
+  # Another process may have got its number since
   ! process_started "$job_pid" || ! [ "$started" \> "$job_since" ] || return 0
   kill "-$1" "-$job_pid" || kill "-$1" "$job_pid"
 }
 
-# job_find - set slip_path to the slip of the command's message in out/, and the slip_ variables.
-# Return 66 if it is proved that it is there no more, 74 if it cannot be seen
+# job_find - set slip_path, and the slip_ variables, to the message's slip in out/, which the helper
+# renames; return 66 if it is no longer there, 74 if it cannot be seen
 job_find() {
   for find_try in 1 2 3 4 5; do
     for slip_path in "$q/out/$job_slip.$work_owner".*; do

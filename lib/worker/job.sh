@@ -1,16 +1,14 @@
 # worker/job.sh - run the command for one message
 #
 # Order: 1 renew the lease if the command might begin late; 2 decode the body into a file, compare
-#        its size with the slip, and open it; 3 start the job, a shell in a session of its own, and
-#        unlink the file; 4 the job names itself to the helper (worker/helper.sh); 5 it runs the
-#        command; 6 it tells the worker the exit code.
-# Crash: before 4, the command does not begin; the helper, or the next worker, removes the file.
-#        From 4 on, the helper kills the job with all that it has started.
+#        its size, open it; 3 start the job, a shell in a session of its own; unlink the file; 4 the
+#        job names itself to the helper; 5 it runs the command; 6 it tells the worker the code.
+# Crash: before 4, the helper, or the next worker, removes the file. From 4 on, the helper kills the
+#        job with all that it has started.
 
 need engine/clock engine/process engine/settle worker/helper
 
-# job_run COMMAND ... - set job_code to the command's exit code, and job_reason to why it has failed
-# or was not started; empty: it has succeeded
+# job_run COMMAND ... - set job_code to its exit code, job_reason to why it failed, else empty
 job_run() {
   job_reason=untried job_code=0 job_file=''
   # The one before has ended: let the shell forget it
@@ -19,7 +17,7 @@ job_run() {
   helper_begin
   job_lease && job_body
   job_code=$?
-  # Who settles the message will see that it is no longer ours
+  # work_settle will see that it is no longer ours
   [ $job_code -ne 66 ] || return 0
   [ $job_code -eq 0 ] || return $job_code
   [ "$job_reason" = untried ] || return 0
@@ -27,7 +25,7 @@ job_run() {
   job_end=999999999999 job_late='' job_aborted='' job_gone=''
   clock_read
   [ -z "$work_limit" ] || { clock_add "$work_limit" "$now"; job_end=$later; }
-  # Whatever has the job's number and has started later is another process
+  # What has its number and has started later is another process
   clock_add 1 "$now"
   job_since=$later
   job_line="$job_since $queue $job_slip $job_lease $job_end"
@@ -48,9 +46,9 @@ job_run() {
   job_judge
 }
 
-# job_start PID LINE COMMAND ... - start the job of the worker PID, with its LINE for the helper;
-# set job_pid. It outlives signals to the command's process group, which it leads
+# job_start PID LINE COMMAND ... - start the job of the worker PID, with its LINE for the helper
 job_start() {
+  # It outlives signals to the command's process group, which it leads
   # shellcheck disable=SC2016 # the job's own variables
   {
     work_environment
@@ -65,12 +63,12 @@ job_start() {
   job_pid=$!
 }
 
-# job_lease - set job_lease, of three seconds at least, since the helper may be late by one. Renew
-# the lease now if a third of it is over, or if the body will take long to decode. Return 66 if the
-# message is no longer ours
+# job_lease - set job_lease; renew the lease if a third of it is over, or if the body will take long
+# to decode. Return 66 if the message is no longer ours
 job_lease() {
   job_lease=${work_lease:-$slip_lease} job_short=
   [ "$job_lease" -le 300000000 ] || job_lease=300000000
+  # The helper may be late by a second
   [ "$job_lease" -ge 3 ] || job_lease=3 job_short=1
   clock_read
   [ -z "$job_short" ] && [ "$slip_size" -lt 1000000 ] &&
@@ -85,8 +83,8 @@ job_lease() {
   fi
 }
 
-# job_body - decode the message into a file that has no name any more, open on 6. Set job_reason if
-# that fails; return 66 if the message is no longer ours
+# job_body - decode the message into a file, open on 6. Set job_reason if that fails; return 66 if
+# the message is no longer ours
 job_body() {
   if body_open; then
     job_places job_decode || { job_place=$q/tmp; job_decode; } || job_unread
@@ -104,8 +102,8 @@ job_unread() {
   ! body_fault || job_reason=$body_reason
 }
 
-# job_places FUNCTION - call FUNCTION for each directory that a message may be decoded in, as
-# job_place, until it returns 0
+# job_places FUNCTION - call FUNCTION for each directory job_place of temporary files, until it
+# returns 0
 job_places() {
   for job_place in "${TMPDIR:-/dev/shm}" /dev/shm /tmp; do
     ! "$1" || return 0
@@ -113,8 +111,8 @@ job_places() {
   return 1
 }
 
-# job_decode - decode the body, open on 7, into a new file in job_place, and open that on 6; set
-# job_file to its name. Return 1 if it does not become as large as the slip says
+# job_decode - decode the body, open on 7, into a new job_file in job_place, and open that on 6;
+# return 1 if it does not become as large as the slip says
 job_decode() {
   job_file=$job_place/$work_owner.$slip_nonce.flatq
   set -C
@@ -130,7 +128,7 @@ job_decode() {
   return 1
 }
 
-# job_litter - remove from job_place what dead workers have left, and $work_owner
+# job_litter - remove from job_place what $work_owner and dead workers have left
 job_litter() {
   for job_file in "$job_place"/[0-9]*-[0-9]*.*.flatq; do
     [ -e "$job_file" ] || continue
@@ -140,26 +138,26 @@ job_litter() {
   return 1
 }
 
-# job_wait - wait until the job is over; set job_code. A job that was killed tells none: then the
-# command may still run
+# job_wait - wait until the job is over; set job_code, and job_gone if it was killed
 job_wait() {
   job_dead=
   while :; do
-    # 4 has ended, or a signal came. A job that has just ended may have told since: read once more
+    # 4 has ended, or a signal came. A job that is dead may have told since: read once more
     if ! read -r job_word job_who job_code <&4; then
-      [ -z "$job_dead" ] || { job_code=137 job_gone=1; return; }
-      ! owner_dead "$job_pid-$job_since" || job_dead=1
-      [ -n "$job_dead" ] || helper_look
+      [ -z "$job_dead" ] || break
+      if owner_dead "$job_pid-$job_since"; then job_dead=1; else helper_look; fi
       continue
     fi
     case $job_word.$job_who in
     "over.$job_pid") return ;;
-    "gone.$job_pid") job_kill KILL; job_code=137 job_gone=1; return ;;
+    # The command may still run
+    "gone.$job_pid") job_kill KILL; break ;;
     esac
   done
+  job_code=137 job_gone=1
 }
 
-# job_abort - called by a trap: end the command, by KILL after two seconds
+# job_abort - for a trap: end the command, by KILL after two seconds
 job_abort() {
   job_aborted=1
   job_kill TERM
@@ -177,7 +175,7 @@ job_judge() {
     job_reason=timeout
   elif [ -n "$job_aborted" ]; then
     job_reason=aborted
-  # A signal to our group, as timeout sends it, has ended the job before it had a group of its own
+  # A signal to our group has ended the job before it had a group of its own
   elif [ -n "$take_stop" ] && [ -n "$job_gone" ]; then
     job_reason=untried
   elif [ "$job_code" -gt 128 ] && [ "$job_code" -le 192 ]; then

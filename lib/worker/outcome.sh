@@ -2,8 +2,7 @@
 
 need engine/settle worker/helper
 
-# work_settle COMMAND ... - settle the message. RACE: the helper may rename the slip once more: then
-# find it again
+# work_settle COMMAND ... - settle the message. RACE: the helper may rename the slip once more
 work_settle() {
   for settle_try in 1 2 3 4 5; do
     { [ -e "$slip_path" ] && slip_parse "${slip_path##*/}"; } || job_find
@@ -18,8 +17,7 @@ work_settle() {
   work_say 'its lease ended, it was given to others'
 }
 
-# work_outcome COMMAND ... - delete, give back or bury the message by job_reason and job_code.
-# Return 66 if it is no longer ours
+# work_outcome COMMAND ... - delete, give back or bury the message; return 66: it is no longer ours
 work_outcome() {
   case $job_reason in
   '') message_delete && work_count 'done' ;;
@@ -38,8 +36,7 @@ work_outcome() {
   esac
 }
 
-# work_command_at_fault COMMAND ... - return whether the command is at fault, not the message: it is
-# gone, or has never exited with 0
+# work_command_at_fault COMMAND ... - return whether the command is gone, or has never exited with 0
 work_command_at_fault() {
   case $job_reason in
   exit-126) work_exit=77 ;;
@@ -55,8 +52,8 @@ work_command_at_fault() {
 # work_retry - give the message back with a delay, which doubles with each try
 work_retry() {
   work_pause=$work_delay work_step=1
-  while [ $work_step -lt "$slip_tries" ] && [ "$work_pause" -lt "$work_delay_most" ] &&
-    [ "$work_pause" -gt 0 ]; do
+  while [ $work_step -lt "$slip_tries" ] && [ "$work_pause" -gt 0 ] &&
+    [ "$work_pause" -lt "$work_delay_most" ]; do
     work_pause=$((work_pause * 2)) work_step=$((work_step + 1))
   done
   [ "$work_pause" -le "$work_delay_most" ] || work_pause=$work_delay_most
@@ -67,27 +64,24 @@ work_bury() {
   message_bury '' "$job_reason" && work_say "$job_reason, buried" && work_count buried
 }
 
-# work_say TEXT - print one line about the message in hand. If that fails (a log on a full disk), go
-# on
+# work_say TEXT - print one line about the message in hand, or go on (a log on a full disk)
 work_say() {
   [ -z "$work_tty" ] || printf '\r\033[K' >&5
   printf 'work: %s\n' "queue '$queue': message $id, try $slip_tries: $1" >&5 || :
 }
 
 # work_count WHAT - count one message as done, failed or buried; on a terminal, update the line, or
-# tell our parent, who counts for all of its workers. If that fails, go on
+# tell our parent, who counts for all
 work_count() {
   case $1 in
   done) work_done=$((work_done + 1)) ;;
   failed) work_failed=$((work_failed + 1)) ;;
   buried) work_buried=$((work_buried + 1)) ;;
   esac
-  if [ -z "$work_tty" ]; then
-    :
-  elif [ -n "$work_parent" ]; then
-    printf '%s\n' "$1" >&0 || :
+  [ -n "$work_tty" ] || return 0
+  if [ -n "$work_parent" ]; then
+    printf '%s\n' "$1" >&0
   else
-    printf '\r\033[K%s' \
-      "work: $work_done done, $work_failed failed, $work_buried buried" >&5 || :
-  fi
+    printf '\r\033[K%s' "work: $work_done done, $work_failed failed, $work_buried buried" >&5
+  fi || :
 }

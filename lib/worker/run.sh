@@ -1,11 +1,9 @@
 # worker/run.sh - one worker: take a message, run the command for it (worker/job.sh), settle it
 # (worker/outcome.sh), and so on
 #
-# Descriptors: 0 under a parent the pipe to it (worker/pool.sh); 3 and 4 the FIFOs to the helper and
-# from it; 5 standard error; 6 the message, for the command.
-#
-# State: take_stop is set if no further message is to be taken; work_abort is the signal on which
-# the command is ended and its message given back; job_pid is the command that runs.
+# Descriptors: 0 under a parent the pipe to it (worker/pool.sh); 3 and 4 the pipes to the helper and
+# from it; 5 standard error; 6 the message, for the command. take_stop: take no further message.
+# work_abort: the signal on which the command is ended and its message given back.
 
 need engine/clock engine/process engine/take engine/wait engine/settle \
   worker/helper worker/job worker/outcome
@@ -40,18 +38,17 @@ work_alone() {
   work_end
 }
 
-# work_begin PIPE TOLD - name this process; set its traps, which call the function TOLD; open a pipe
-# by the function PIPE; write the pid file, and report that we can begin
+# work_begin PIPE TOLD - name this process; set its traps, which call TOLD; call PIPE; write the pid
+# file, and report that we can begin
 work_begin() {
   work_told=$2
   take_stop='' work_abort='' job_pid='' work_tty=
   work_done=0 work_failed=0 work_buried=0 work_exit=0
   [ ! -t 5 ] || work_tty=1
   clock_read
-  owner=$$-$now
-  work_owner=$owner
+  work_owner=$$-$now
   work_traps
-  # A worker whose standard error is a pipe that nobody reads goes on
+  # Nobody may read our standard error
   trap : PIPE
   "$1" && work_signals || die $? "$why"
   [ -z "$work_pid_file$work_ready" ] || need worker/daemon
@@ -60,15 +57,25 @@ work_begin() {
   trap work_over EXIT
 }
 
-# work_over - the EXIT trap. A shell that cannot start a process ends with 2, bash with 254, and the
-# helper may have ended likewise: then nobody else kills the command
+# work_over - the EXIT trap
 work_over() {
   work_code=$?
+  # Nobody else kills the command if the helper has ended likewise
   [ -z "$job_pid" ] || job_kill KILL
   case $work_code in
+  # A shell that cannot start a process; 254: bash
   2 | 254) die 74 'cannot start a process' ;;
   esac
   [ -z "$work_pid_file" ] || pid_file_remove
+}
+
+# work_pipe - make a pipe, both of whose ends are open on 6
+work_pipe() {
+  nonce_read
+  work_path=$FLATQ_DIR/.wait/$work_owner.$nonce
+  mkfifo "$work_path" && command exec 6<>"$work_path" ||
+    { disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; return; }
+  rm -f "$work_path"
 }
 
 # work_traps - set the traps of a worker, or of a parent of workers
@@ -79,13 +86,12 @@ work_traps() {
   trap 'work_give_back HUP' HUP
 }
 
-# work_signals - return 70 if there is no setsid, or if a signal that we need does not arrive:
-# whoever started us ignores or blocks it, which a shell cannot change
+# work_signals - return 70 if there is no setsid, or if a signal that we need does not arrive
 work_signals() {
   for work_signal in ALRM CHLD; do
     work_came=
     trap 'work_came=1' "$work_signal"
-    # CHLD comes with the end of `setsid`: bash takes no notice of one that comes alone
+    # CHLD comes with the end of `setsid`
     setsid true || { why='setsid is missing or failed'; return 70; }
     [ $work_signal = CHLD ] || kill -s $work_signal "$$"
     trap - $work_signal
@@ -96,8 +102,7 @@ work_signals() {
   done
 }
 
-# work_stop SIGNAL - the trap for a first signal: finish the job, then stop. For a second one, as
-# work_give_back
+# work_stop SIGNAL - the trap: finish the job, then stop. A second one: as work_give_back
 work_stop() {
   trap '' HUP INT QUIT TERM
   [ -z "$take_stop" ] || { work_give_back "$1"; return; }
@@ -106,21 +111,21 @@ work_stop() {
   work_traps
 }
 
-# work_give_back SIGNAL - the trap for HUP: end the command too, and give its message back
+# work_give_back SIGNAL - the trap for HUP: end the command, and give its message back
 work_give_back() {
   trap '' HUP INT QUIT TERM
   work_abort=$1 take_stop=1
   "$work_told"
 }
 
-# work_told_worker - called by these traps in a worker: end its wait for a message, and the command
+# work_told_worker - TOLD of a worker: end its wait for a message, and the command
 work_told_worker() {
   # The sleeper is not reaped yet
   [ -z "${wait_sleeper:-}" ] || kill -KILL "$wait_sleeper"
   [ -z "$work_abort" ] || [ -z "$job_pid" ] || job_abort
 }
 
-# door_turn - called behind each turn of a wait, and each message: under a parent that is gone, stop
+# door_turn - after each turn of a wait, and each message: under a parent that is gone, stop
 door_turn() {
   [ -z "$work_parent" ] || ! owner_dead "$work_parent" || take_stop=1
 }
@@ -149,8 +154,8 @@ work_message() {
     { [ "$work_most" = 0 ] || [ "$queue_most_tries" -lt "$work_most" ]; }; then
     work_most_here=$queue_most_tries
   fi
-  # A message that kills its workers never gets an exit code. So look how often it was put back (the
-  # timeouts in COUNTS): bury it after work_most_here times, and after as many more for each kick
+  # A message that kills its workers never gets an exit code: bury it once it was put back so often
+  # (the timeouts in COUNTS), and after as many more for each kick
   if [ -n "$take_stop" ]; then
     job_reason=untried
   elif [ "$work_most_here" != 0 ] &&

@@ -114,8 +114,8 @@ def test_a_pid_file_that_is_stale(flatq, tmp_path):
 
 
 def test_a_pid_file_that_names_the_worker_of_another(shell, flatq, tmp_path):
-    """Both files have the same base name. A worker is refused only if the other one was started
-    with this file, however its path was written."""
+    """Both files have the same base name. A worker is refused only if the other one has this file,
+    however its path was written."""
     for name in "ab":
         (tmp_path / name).mkdir()
     process = flatq.start("work", "--pid-file", "b/pid", "--", "true", cwd=tmp_path)
@@ -126,21 +126,22 @@ def test_a_pid_file_that_names_the_worker_of_another(shell, flatq, tmp_path):
 
 
 def test_a_pid_file_that_cannot_be(flatq, tmp_path, stub):
-    """The pid file's path is a directory, or the file cannot be put there. No part of the try
-    stays. A file's name may begin like an option."""
+    """The pid file's path is a directory, a device, or the file cannot be put there. No part of the
+    try stays. A file's name may begin like an option."""
     place = tmp_path / "place"
     place.mkdir()
     for start in (flatq, lambda verb, *words: started(flatq, *words)):
-        refused(start("work", "--pid-file", str(place), "-w", "0", "--", "true"), 74, "work",
-            text=b"a directory")
-        assert list(place.iterdir()) == []
+        for file in (place, "/dev/full", place / "none/pid"):
+            refused(start("work", "--pid-file", str(file), "-w", "0", "--", "true"), 74, "work",
+                text=b"cannot write")
+        assert list(place.iterdir()) == [] and os.path.exists("/dev/full")
     push(flatq, b"x")
     assert flatq("work", "--pid-file=-x", "--until-empty", "--", "cat", "./-x", cwd=place,
         check=0).out.strip().isdigit()
-    stub("mv", "exit 1")
+    stub("flock", '[ "$1" != -n ] || exit 71; exec "$REAL" "$@"')
     refused(flatq("work", "--pid-file", place / "pid", "-w", "0", "--", "true"), 74, "work",
         text=b"cannot write")
-    assert list(place.iterdir()) == []
+    assert (place / "pid").read_bytes() == b""
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
