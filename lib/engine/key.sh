@@ -1,11 +1,11 @@
-# engine/key.sh - unique keys. keys/KEY holds the id of the message that has the key and, in a
-# second line once its slip exists, `yes`. It is written only under the lock. Messages in done/ have
-# left the queue; the sweep removes keys/KEY before it removes their names there.
+# engine/key.sh - unique keys. keys/KEY, written under the lock, has the id of the message that has
+# the key and, in a second line once its slip exists, `yes`. The sweep removes it before the name in
+# done/.
 
 need engine/lock engine/proof engine/piped bulk/batch
 
 # sum_of PROGRAM COMMAND ... - set `sum` to what PROGRAM (md5sum, sha1sum) prints for COMMAND's
-# output. Returns 70 no PROGRAM, 74 not whole: half a text has a sum, too
+# output; 70 no PROGRAM, 74 not whole
 sum_of() {
   sum=$(piped "$@") && sum=${sum%% *} && return 0
   why="$1 failed, or did not get all of its input"
@@ -21,8 +21,7 @@ key_hash() {
   slip_key=k${sum%????????}
 }
 
-# key_find_dup - if a message has the key of slip_key, set push_dup to its id. Keeps id, slip_id,
-# slip_size and slip_key
+# key_find_dup - key_find for slip_key; keeps id, slip_id, slip_size and slip_key
 key_find_dup() {
   set -- "$id" "$slip_id" "$slip_size" "$slip_key"
   key_find "$slip_key"
@@ -43,9 +42,8 @@ key_find() {
   key_lives "$@" && push_dup=$3
 }
 
-# key_lives KEY PADDED ID - return 66 if the message that has the KEY is settled after all. An
-# answer `dup` stores nothing, so a complete listing must show that it is not settled (R1). The name
-# of a batch does not show its ids, nor that of a claim: finish removing them
+# key_lives KEY PADDED ID - return 66 if the message that has the KEY is settled after all. The
+# names of batches and claims do not show their ids: finish removing them
 key_lives() {
   files_below "done" claimed || return
   key_swept=
@@ -71,20 +69,18 @@ key_enter() {
   printf '%s\n' "$id" >"$q/keys/$slip_key"
   key_code=$?
   set +C
-  # The key's message has left the queue: take the key over. A key that was not seen, and is there,
-  # may be another message's (R1)
+  # Take over the key of a message that has left. One that was not seen may be another's (R1)
   [ $key_code -eq 0 ] || { [ -n "$key_seen" ] && file_put "keys/$slip_key" "$id"; } ||
     disk_failed "$q/keys"
 }
 
-# key_confirm - confirm the key. If this cannot be written, the next push with the key looks for the
-# message itself
+# key_confirm - confirm the key; without it, the next push with the key looks for the message
 key_confirm() {
   printf 'yes\n' >>"$q/keys/$slip_key" || :
 }
 
-# key_read KEY - set key_id to the id in keys/KEY (empty: it holds none), and key_is to `yes` if its
-# slip exists. Return 66 if it is proved that there is no such key, 74 if it cannot be read
+# key_read KEY - set key_id to the id in keys/KEY (empty: none), and key_is to `yes` if its slip
+# exists; 66: it is proved that there is no such key; 74
 key_read() {
   key_look "$1" && return 0
   [ -n "$key_seen" ] || ! absent "$q/keys/$1" || return 66
@@ -102,8 +98,8 @@ key_look() {
   esac
   key_id='' key_is=
   [ -e "$q/keys/$1" ] || { key_seen=; return 66; }
-  # CRASH: a push that was killed leaves an empty file, or an id without its newline; a power cut,
-  # one without an id: treat them alike. If there is a whole id, the shell's own read has missed it
+  # CRASH: a killed push leaves an empty file, or an id without its newline; a power cut, one
+  # without an id. If there is a whole id, the shell's own read has missed it
   key_said=$(tr -d '\000' <"$q/keys/$1" 9>&- && printf end) && case ${key_said%%'
 '*} in
   *[!0-9]*) return 0 ;;
@@ -112,8 +108,8 @@ key_look() {
   return 74
 }
 
-# keys_remove LIST - of `KEY ID KEY ID ...`, remove each key that still belongs to that id; some
-# hundred at a time, as arguments have a limit (R9)
+# keys_remove LIST - of `KEY ID KEY ID ...`, remove each key that still belongs to that id, some
+# hundred at a time (R9)
 keys_remove() {
   keys_some='' keys_count=0
   for keys_word in $1 end; do
@@ -123,8 +119,7 @@ keys_remove() {
     *)
       key_read "$keys_key"
       case $? in
-      # CRASH: an empty key is from a push that was killed before it wrote it; the doctor lists it
-      # with id 0
+      # The doctor lists an empty key with id 0
       0) [ "${key_id:-0}" = "$keys_word" ] || continue ;;
       66) continue ;;
       *) return 74 ;;

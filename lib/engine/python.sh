@@ -1,7 +1,7 @@
 # engine/python.sh - run the verbs that are written in Python: find the interpreter and the package
 
-# python_run MODULE ARGUMENT ... - become `python3 -m MODULE`, or $FLATQ_PYTHON. Looks for the
-# package in the source tree, around a wheel's shell files, and among that Python's own packages
+# python_run MODULE ARGUMENT ... - become `python3 -m MODULE`, or $FLATQ_PYTHON, with the package
+# from the source tree, around a wheel's shell files, or among that Python's own
 python_run() {
   python=${FLATQ_PYTHON:-python3}
   python_set='or set FLATQ_PYTHON'
