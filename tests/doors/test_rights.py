@@ -134,7 +134,7 @@ def test_bytes(door, flatq):
 
 
 WRONG = [(("--allow", "work"), 65), (("--allow", "push,popp"), 65), (("--allow", ""), 64),
-    (("--allow", ","), 65), (("--allow",), 64), (("--queues", ""), 64), (("--queues", ","), 64),
+    (("--allow", ","), 64), (("--allow",), 64), (("--queues", ""), 64), (("--queues", ","), 64),
          (("--queues", "it's"), 65), (("--queues", "a b"), 65), (("--queues", "a\nb"), 65),
          (("--queues", "[a-z]"), 65), (("--bytes", "many"), 65), (("--bytes", "-1"), 65)]
 
