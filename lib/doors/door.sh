@@ -1,48 +1,43 @@
-# doors/door.sh - functions of all doors: the client's connection, whether it received its answer,
-# the line of log
+# doors/door.sh - the client's connection, whether it received its answer, the line of log
 #
-# Descriptors of a handler, once door_open has run: 0 from the client, 1 to it, 2 /dev/null, 5 the
-# log; under ./launch also 3, the pipe to the guard (doors/guard.sh), and 4, the pipe to ncat.
+# Descriptors of a handler, after door_open: 0 from the client, 1 to it, 2 /dev/null, 5 the log;
+# under ./launch also 3, the pipe to the guard (doors/guard.sh), and 4, the pipe to ncat.
 #
-# An ncat before 7.96 ends once the client has sent its last byte, and drops what the handler writes
-# after that. But it leaves the connection itself on 4: door_open makes that 1. It is non-blocking:
-# make it blocking before a large answer. Under TLS, never write past ncat.
+# An ncat before 7.96 drops what the handler writes after the client has sent its last byte. But it
+# leaves the connection itself, non-blocking, on 4: door_open makes that 1, except under TLS.
 
 # shellcheck disable=SC2016 # perl's variables
 need engine/clock
 
-# door_help WORD ... - with -h, print the help. A door ignores other words that it does not know
+# door_help WORD ... - with -h, print the help. A door ignores other words
 door_help() {
   case ${1:-} in
   -h | --help) need engine/usage; help ;;
   esac
 }
 
-# door_open [launch FLAGS EPOCH INSTANCE] - find the client, and set the traps; or exit with 75. Set
-# door_inode to the client's socket if that is TCP. launch passes FLAGS (o: one connection at a
-# time, d: the connection itself may be written to, u: it is a socket in the file system), EPOCH for
-# the log and INSTANCE for doors/beanstalk/tally.sh as arguments, which no client can set
+# door_open [launch FLAGS EPOCH INSTANCE] - find the client, and set the traps; or exit with 75.
+# FLAGS: o one connection at a time, d 4 may be written to, u it is a socket in the file system
 door_open() {
   FLATQ_GUARD='' FLATQ_ONE='' door_unix='' door_pipe='' take_stop='' door_missed=0 \
     door_epoch=${3:-} door_of=${4:-0} door_inode='' door_blocks=1 door_data='' door_said='' \
     door_gone='' door_relayed='' door_prompt='' door_done='' door_mark='' door_nonce='' door_verb=-
-  # The guard has too many connections. It counts until the first request
   trap door_busy USR1
-  # When the client is gone, a write fails, and the handler lives to give the message back
+  # We live to give the message back
   trap '' PIPE
   clock_read
   door_began=$now
   if [ "${1:-}" = launch ]; then
     FLATQ_GUARD=1 door_past=
-    case ${2:-} in *o*) FLATQ_ONE=1 ;; esac
-    case ${2:-} in *u*) door_unix=1 ;; esac
+    case $2 in *o*) FLATQ_ONE=1 ;; esac
+    case $2 in *u*) door_unix=1 ;; esac
     exec 2>/dev/null
-    [ ! -S /proc/self/fd/4 ] || { door_socket 4; door_past=${2:-}; }
+    [ ! -S /proc/self/fd/4 ] || { door_socket "$$" 4; door_past=$2; }
     case $door_past in
     *d*) exec 6>&1 1>&4 4>&6 6>&- ;;
     *) exec 4>&1; door_blocks=1 door_relayed=1 ;;
     esac
-    # Register with the guard or refuse the connection: it can only end connections that it knows
+    # The guard can only end connections that it knows
     printf '\nc %s %s %s\n' "$$" "$PPID" "$now" >&3 || exit 75
   else
     # inetd connects descriptor 2 to the client too
@@ -50,7 +45,7 @@ door_open() {
     if [ /proc/self/fd/2 -ef /proc/self/fd/0 ]; then exec 5>/dev/null; else exec 5>&2; fi
     exec 2>/dev/null
     if [ -S /proc/self/fd/1 ]; then
-      door_socket 1
+      door_socket "$$" 1
       door_row || door_inode=
     elif [ -p /proc/self/fd/1 ]; then
       door_pipe=1
@@ -64,36 +59,27 @@ door_stopped() {
   die 75 'the door ended the connection: it was idle or slow, there were too many, or it is closing'
 }
 
-# door_busy - the trap for the guard's USR1
+# door_busy - the trap for the guard's USR1, which comes before the first request
 door_busy() {
   die 75 'busy: too many connections, try again later'
 }
 
-# door_socket DESCRIPTOR - set door_inode and door_blocks for a socket of this process
+# door_socket PID DESCRIPTOR - set door_inode, if it is a TCP socket, and door_blocks
 door_socket() {
-  door_inode_read "$$" "$1"
-  case $door_bits in
-  # O_NONBLOCK is 04000 in the octal flags
-  *[4567]???) door_blocks= ;;
-  esac
-  # Only a TCP socket has a row in the tables that door_row reads
-  [ -z "$door_unix" ] || door_inode=
-}
-
-# door_inode_read PID DESCRIPTOR - set door_inode and door_bits, its flags. Before Linux 5.14, the
-# inode stands in the link alone
-door_inode_read() {
-  door_inode='' door_bits=
+  door_inode='' door_blocks=1
   while read -r door_key door_value; do
-    case $door_key in
-    flags:) door_bits=$door_value ;;
-    ino:) door_inode=$door_value ;;
+    case $door_key$door_value in
+    # O_NONBLOCK is 04000 in the octal flags
+    flags:*[4567]???) door_blocks= ;;
+    ino:*) door_inode=$door_value ;;
     esac
   done <"/proc/$1/fdinfo/$2"
+  # Before Linux 5.14
   [ -n "$door_inode" ] || {
     door_inode=$(readlink "/proc/$1/fd/$2")
     door_inode=${door_inode#*'['} door_inode=${door_inode%']'}
   }
+  [ -z "$door_unix" ] || door_inode=
 }
 
 # door_tables WORD ... - run awk on the tables of TCP; an IPv4 address may be in either
@@ -111,11 +97,10 @@ door_row() {
     door_value door_value door_ino door_value; do
     [ "$door_ino" != "$door_inode" ] || { door_unsent=${door_unsent%:*}; return 0; }
     door_rows=$((door_rows + 1))
-    # The shell reads byte by byte: from here on a process is faster
+    # From here on a process is faster
     [ $door_rows -lt 20 ] || break
   done <"$FLATQ_PROC/net/tcp"
-  # RACE: nobody reads the table in one piece, so a row may be missed: look again. An awk that was
-  # killed has seen nothing (R1)
+  # RACE: the table is not read in one piece: a row may be missed. Or awk is killed (R1)
   for door_try in 1 2; do
     door_found=$(door_tables -v "inode=$door_inode" '$10 == inode { print $2, $3, $4, $5; exit }')
     [ -z "$door_found" ] || break
@@ -126,8 +111,8 @@ door_row() {
   door_local=$1 door_remote=$2 door_state=$3 door_unsent=${4%:*}
 }
 
-# door_ask PERL PYTHON - ask the script PERL, or if it fails PYTHON, about the client's connection,
-# its standard input; return 0 for yes, 1 for no, else unknown. It cannot write to the client
+# door_ask PERL PYTHON - ask one of the scripts about the connection, its standard input; return 0
+# for yes, 1 for no, else unknown
 door_ask() {
   perl -e "$1" 0>&1 >/dev/null
   ask_code=$?
@@ -135,14 +120,13 @@ door_ask() {
   python3 -c "$2" 0>&1 >/dev/null
 }
 
-# door_turn - called while a verb waits (engine/wait.sh): stop waiting if the client is gone
+# door_turn - called while a verb waits: stop that if the client is gone
 door_turn() {
   ! door_client_gone || door_gone=gone take_stop=1
 }
 
-# door_client_gone - return 0 if we know that the client is gone: its connection was reset; or it
-# was ended, and no process of this system holds its other end (for a client elsewhere that is
-# unknown); or sshd has closed its pipe
+# door_client_gone - return 0 if we know that the client is gone: its connection was reset, or was
+# ended, and no process here holds its other end; or sshd has closed its pipe
 door_client_gone() {
   if [ -n "$door_pipe$door_unix" ]; then
     # Sending nothing fails on a socket whose client is gone, and on a pipe. Then select reports
@@ -155,16 +139,14 @@ raise SystemExit(not look.poll(0))'
     return
   fi
   [ -n "$door_inode" ] || return 1
-  # RACE: a row may be missed: believe it only when it is missing twice
-  door_row || { door_missed=$((door_missed + 1)); [ $door_missed -gt 1 ]; return; }
-  door_missed=0
+  door_row || return 0
   [ "$door_state" = 08 ] && [ -n "$(door_tables -v "ours=$door_local" -v "theirs=$door_remote" '
     function short(address) { sub(/^0000000000000000FFFF0000/, "", address); return address }
     BEGIN { ours = short(ours); theirs = short(theirs) }
     $10 == 0 && short($2) == theirs && short($3) == ours { print "left"; exit }')" ]
 }
 
-# door_ncat_lives - return whether the ncat that serves this client lives
+# door_ncat_lives - return whether the ncat of this client lives
 door_ncat_lives() {
   read -r door_key <"/proc/$PPID/comm" && [ "$door_key" = ncat ]
 }
@@ -175,8 +157,8 @@ door_reply() {
   door_data=1
 }
 
-# door_blocking SIZE - called before an answer of SIZE bytes is written. It acts where SIZE has five
-# characters or more: from 10000 bytes on, and on `large`. Return 75 if the answer might be cut
+# door_blocking SIZE - called before an answer of SIZE bytes: from 10000 on, and for `large`, make
+# writes block; return 75 if it might be cut
 door_blocking() {
   [ -z "$door_blocks" ] && [ ${#1} -gt 4 ] || return 0
   if ! door_ask 'use Fcntl; exit !fcntl(STDIN, F_SETFL, fcntl(STDIN, F_GETFL, 0) & ~O_NONBLOCK)' \
@@ -189,8 +171,7 @@ door_blocking() {
   door_blocks=1
 }
 
-# door_nodelay - set TCP_NODELAY, once, before an answer in pieces that follows another: TCP would
-# hold back the second piece for 40 ms
+# door_nodelay - called before an answer in pieces: TCP would hold back the second for 40 ms
 door_nodelay() {
   [ -n "$door_inode" ] && [ -z "$door_relayed$door_prompt" ] || return 0
   door_prompt=1
@@ -198,13 +179,12 @@ door_nodelay() {
     'import socket; socket.socket(fileno=0).setsockopt(6, 1, 1)' || :
 }
 
-# door_delivered - return 0 once the client's system has acknowledged the whole answer, 74 if it
-# cannot have received it. A write to a client that is gone succeeds, so ask TCP_INFO, which stays
-# when the connection is closed, for the bytes acknowledged, not sent, sent, sent again. The guard
-# ends us if a slow client reads nothing more; without a guard we wait half a minute. What ncat
-# passes on (TLS, ncat from 7.96 on) is not seen
+# door_delivered - return 0 once the client's system has acknowledged the whole answer, or ncat,
+# which passes it on, has it; 74 if it cannot have received it. TCP_INFO stays when the connection
+# is closed
 door_delivered() {
   [ -n "$door_inode" ] && [ -z "$door_relayed" ] || return 0
+  # Half a minute, or until the guard ends us
   door_looks=600
   [ -z "$FLATQ_GUARD" ] || door_looks=999999999
   door_ask 'for (1..'$door_looks') {
@@ -234,22 +214,16 @@ raise SystemExit(1)'
   return 74
 }
 
-# door_waits SECONDS - tell the guard that the client may be silent for so long. One that keeps all
-# others out may not
+# door_waits SECONDS - tell the guard that the request is read, and how long the client may be
+# silent. If that fails, the guard would end us: a caller that has not done anything yet ends with
+# 74
 door_waits() {
+  # It keeps out all others
   [ -z "$FLATQ_ONE" ] || set -- 0
-  door_tell "$1" "$door_verb"
+  [ -z "$FLATQ_GUARD" ] || printf '\nl %s %s %s\n' "$$" "$1" "$door_verb" >&3
 }
 
-# door_tell SECONDS VERB - tell the guard that we have read our line, and how long the client may be
-# silent. If the guard did not get this, it would end us: so a caller that has not done anything yet
-# ends with 74
-door_tell() {
-  [ -z "$FLATQ_GUARD" ] || printf '\nl %s %s %s\n' "$$" "$1" "$2" >&3
-}
-
-# door_whole - called once the input has ended: return 65 if the client did not end it. If the
-# client was cut off and its system closed the connection in good order, return 0
+# door_whole - called once the input has ended; return 65 if we see that the client did not end it
 door_whole() {
   [ -n "$door_inode" ] || return 0
   if door_row && { [ -n "$door_relayed" ] || [ "$door_state" = 08 ]; }; then return 0; fi
@@ -262,8 +236,7 @@ door_body_end() {
   :
 }
 
-# door_die CODE TEXT - die, in a door. No error line may follow bytes of a message, unless the
-# client asked for a last line (`@`)
+# door_die CODE TEXT - die, in a door. No error line may follow bytes of a message, but with `@`
 door_die() {
   door_said=1
   if [ -n "${door_mark:-}" ]; then
@@ -274,9 +247,8 @@ door_die() {
   exit "$1"
 }
 
-# door_last - write the last line. A shell that cannot start a process, or gets a signal once its
-# work is done, may end without door_die: so tell the client that nothing is known. Other doors have
-# a door_last of their own
+# door_last - write the last line. A shell that cannot start a process, or gets a signal, may end
+# without door_die: then nothing is known
 door_last() {
   door_unknown='error 74 ended without an answer: it may be done, or not'
   case $door_mark.$door_said.$door_code in
@@ -292,8 +264,8 @@ door_end() {
   door_code=${1:-$?}
   trap - EXIT
   trap '' HUP INT TERM
-  # If a signal ends bash, it runs this trap too, with the status of its last command. So 0 without
-  # door_done means that the verb has not finished. Before there is a verb (-), 0 is right
+  # If a signal ends bash, this trap runs with the status of its last command: without door_done,
+  # the verb has not finished
   [ $# -gt 0 ] || [ "$door_code.$door_done" != 0. ] || [ "$door_verb" = - ] || door_code=143
   door_last
   case $door_code.$door_verb in
@@ -307,36 +279,33 @@ door_end() {
   push | pop | reserve | peek) ;;
   *) slip_size= ;;
   esac
-  clock_read
-  clock_between "$door_began" "$now"
   door_log "$door_verb" "${queue:--}" "${door_gone:-$door_outcome}" "${slip_size:--}" \
-    $((between_s * 1000 + between_c * 10))
+    "$door_began"
   [ -z "$FLATQ_GUARD" ] || printf '\ne %s\n' "$$" >&3
 }
 
-# door_log VERB QUEUE OUTCOME BYTES MILLISECONDS - write one line to the log, with the time in front
+# door_log VERB QUEUE OUTCOME BYTES BEGAN - write a line of log
 door_log() {
   clock_read
   : "${epoch:=${door_epoch:-}}"
   door_time=-
   [ -z "$epoch" ] || { clock_epoch "$now"; door_date "$epoch_time"; }
-  printf '%s %s %s %s %s %s\n' "$door_time" "$@" >&5 || :
+  clock_between "$5" "$now"
+  printf '%s %s %s %s %s %s\n' "$door_time" "$1" "$2" "$3" "$4" \
+    $((between_s * 1000 + between_c * 10)) >&5 || :
 }
 
-# door_date TIME - set door_time to the date of a time since 1970, without a process, from the day's
-# Julian number (Fliegel and Van Flandern). With 100 added, a field has two digits behind the 1
+# door_date TIME - set door_time to the date of a time since 1970, up to 2100, from the days since
+# 1 March 1968. With 100 added, a field has two digits behind the 1
 door_date() {
   clock_split "$1"
-  door_days=$((clock_s / 86400 + 2509157))
-  door_era=$((4 * door_days / 146097))
-  door_days=$((door_days - (146097 * door_era + 3) / 4))
-  door_year=$((4000 * (door_days + 1) / 1461001))
-  door_days=$((door_days - 1461 * door_year / 4 + 31))
-  door_month=$((80 * door_days / 2447))
-  set -- $((door_days - 2447 * door_month / 80 + 100)) $((clock_s / 3600 % 24 + 100)) \
+  door_days=$((clock_s / 86400 + 671))
+  door_year=$(((4 * door_days + 3) / 1461))
+  door_days=$((door_days - 1461 * door_year / 4))
+  door_month=$(((5 * door_days + 2) / 153))
+  set -- $((door_days - (153 * door_month + 2) / 5 + 101)) $((clock_s / 3600 % 24 + 100)) \
     $((clock_s / 60 % 60 + 100)) $((clock_s % 60 + 100))
-  door_days=$((door_month / 11))
-  door_month=$((door_month + 102 - 12 * door_days))
-  door_time=$((100 * (door_era - 49) + door_year + door_days))-${door_month#1}-${1#1}
-  door_time=${door_time}T${2#1}:${3#1}:${4#1}.${clock_c}Z
+  door_year=$((1968 + door_year + door_month / 10))
+  door_month=$((door_month + 103 - 12 * (door_month / 10)))
+  door_time=$door_year-${door_month#1}-${1#1}T${2#1}:${3#1}:${4#1}.${clock_c}Z
 }

@@ -2,8 +2,8 @@
 
 need engine/process
 
-# several WORD ... - start a launch for each door; end when one of them has ended. launch_doors has
-# the PID-TIME of each
+# several WORD ... - start a launch for each door, whose PID-TIME is in launch_doors; end when one
+# of them has ended
 several() {
   launch_doors='' launch_drain='' launch_signal=
   clock_read
@@ -15,7 +15,7 @@ several() {
     options "$@"
     shift "$launch_words"
   done
-  # Only now: without a trap, TERM ends us, and each door ends when its parent has
+  # Before, a signal just ends us: each door ends when its parent has
   trap_stop several_noted
   trap 'launch_drain=1' USR1
   while [ -z "$launch_signal" ]; do
@@ -31,7 +31,7 @@ several() {
   for launch_one in $launch_doors; do
     wait "${launch_one%-*}"
     several_code=$?
-    # From 128 on, it has ended by a signal
+    # From 128 on: by a signal
     [ $several_code -ge 128 ] || [ $launch_code -ne 0 ] || launch_code=$several_code
   done
   [ $launch_code -ne 0 ] || end_by "$launch_signal"
@@ -42,7 +42,7 @@ several_noted() {
   launch_signal=$1
 }
 
-# several_kill SIGNAL - send it to each door that lives
+# several_kill SIGNAL - signal each door that lives
 several_kill() {
   for launch_one in $launch_doors; do
     owner_dead "$launch_one" || kill "-$1" "${launch_one%-*}"

@@ -458,19 +458,19 @@ def test_a_launch_that_cannot_start_a_process_ends(flatq, tmp_path, follow):
 
 
 def beside(pid):
-    """The process that runs ncat, and the clock: what launch starts."""
+    """The clock, which leads what launch starts, and the process that runs ncat."""
     def found():
-        for leader in children(pid):
-            if b"serve.sh" in words_of(leader):
-                for clock in children(leader):
-                    if any(command_of(sleeper) == "sleep" for sleeper in children(clock)):
-                        return leader, clock
+        for clock in children(pid):
+            if b"serve.sh" in words_of(clock):
+                for runner in children(clock):
+                    if any(command_of(below) == "ncat" for below in children(runner)):
+                        return clock, runner
         return None
 
-    return wait_for(found, "the clock")
+    return wait_for(found, "ncat")
 
 
-@pytest.mark.parametrize("stopped", [0, 1], ids=["what runs ncat", "the clock"])
+@pytest.mark.parametrize("stopped", [0, 1], ids=["the clock", "what runs ncat"])
 def test_what_somebody_has_stopped_does_not_keep_launch(shell, flatq, free_port, stopped):
     process = flatq.start("./launch", "line", "-k", "-p", str(free_port))
     connect(free_port).close()
@@ -495,10 +495,10 @@ def test_kill(shell, door, flatq, stub, spool, mode, whom, pdeathsig):
         stub("setpriv", "exit 1")
     one = door(mode)
     clients = busy(one)
-    leader, clock = beside(one.process.pid)
+    clock, runner = beside(one.process.pid)
     target = {
-        "launch": one.process.pid, "what runs ncat": leader, "clock": clock,
-        "ncat": next(pid for pid in children(leader) if command_of(pid) == "ncat"),
+        "launch": one.process.pid, "what runs ncat": runner, "clock": clock,
+        "ncat": next(pid for pid in children(runner) if command_of(pid) == "ncat"),
         "handler": one.handlers()[0],
     }[whom]
     os.kill(target, signal.SIGKILL)
@@ -556,7 +556,7 @@ def guard(shell, flatq):
     def run(said, script=""):
         text = f"""lib=$1 FLATQ_VERB=launch; . "$lib/engine/common.sh"; shell_reset; need doors/guard engine/spool
             launch_door=line launch_most=9 launch_idle=30 launch_parent='' launch_keep='' launch_unix='' launch_port=1
-            launch_address=here launch_group=''; guard_begin; guard_group=$$ guard_clock=$$
+            launch_address=here launch_group='' guard_group=$$
             exec 6<&0; stop() {{ exit 9; }}; {script}
             guard; echo "$guard_list$guard_count" """
         return subprocess.run([flatq.shell, "-c", text, "-", LIB], input=said,
@@ -572,9 +572,9 @@ def test_the_guard_hears_what_begins_behind_ncats_words(guard):
     script = """guard_connects() { echo "$@"; }; guard_take() { echo "take $1"; return 1; }
         guard_second() { echo second; }"""
     for before in ("", "Ncat: ", "Ncat: Ncat: "):
-        lines = ("n 7", "c 8 7 9", "l 8 0 pop", "r 8 414", "e 8", "t", "x")
+        lines = ("c 8 7 9", "l 8 0 pop", "r 8 414", "e 8", "t", "x")
         done = guard("".join(f"{before}{line}\n" for line in lines), script)
-        assert done.stdout.splitlines() == ["c 8 7 9", *["take 8"] * 3, "second", " 0"], done
+        assert done.stdout.splitlines() == ["c 8 7 9", *["take 8"] * 3, "second", "0"], done
 
 
 def started_at(pid):
@@ -624,7 +624,7 @@ def test_the_guard_ends_nothing_that_it_cannot_look_at(flatq, shell):
     """The guard once fails to open the handler's file in /proc. The connection must stay."""
     process = subprocess.Popen(["sleep", "1000"])
     text = f"""lib=$1 FLATQ_VERB=launch; . "$lib/engine/common.sh"; shell_reset; need doors/guard
-        launch_door=line launch_most=9 launch_idle=0; guard_begin
+        launch_door=line launch_most=9 launch_idle=0
         guard_connects c {process.pid} 1 999999999999; guard_look; printf '%s %s\\n' "$guard_state" "$guard_list" """
     try:
         for when in ("1", "2", "3", "1+"):
@@ -634,7 +634,7 @@ def test_the_guard_ends_nothing_that_it_cannot_look_at(flatq, shell):
                  f"inject=openat:error=EMFILE:when={when}", "--", flatq.shell, "-c", text, "sh",
                  str(LIB)],
                 env=flatq.environment(None), capture_output=True, timeout=100)
-            assert done.stdout == b"line  %d \n" % process.pid, (when, done)
+            assert done.stdout == b"line  %d\n" % process.pid, (when, done)
             assert process.poll() is None
     finally:
         process.kill()

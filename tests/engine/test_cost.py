@@ -191,7 +191,7 @@ def test_what_a_door_starts_before_it_answers_and_while_it_is_idle(jobs, stub):
     begun = ["mkdir", "mkfifo", "ncat", "setsid", "sh"]
     assert [name for name in names if name != "sleep"] == begun, programs
     script = """lib=$1 FLATQ_VERB=launch; . "$lib/engine/common.sh"; shell_reset; need doors/guard
-        launch_door=beanstalk launch_most=99 launch_idle=30 launch_parent='' guard_due=''; guard_begin
+        launch_door=beanstalk launch_most=99 launch_idle=30 launch_parent='' guard_due=''
         clock_read; guard_wal=$$ n=0
         while [ $n -lt 40 ]; do n=$((n + 1)); guard_connects c $$ 1 "$now"; done; guard_second"""
     counted, _, _ = counting.count([jobs.shell, "-c", script, "-", str(LIB)],

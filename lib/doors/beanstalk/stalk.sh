@@ -32,8 +32,8 @@ stalk_open() {
   owner=$$-$now
   tally_begin || die $? "$why"
   trap stalk_close EXIT
-  # The client may be silent for ever
-  door_tell 999999999 "$FLATQ_VERB" || exit 74
+  # This connection may be silent for ever, and what it reads is no single line
+  door_waits 999999999 || exit 74
 }
 
 # These replace functions of doors/door.sh: the protocol has no last line

@@ -41,7 +41,7 @@ get_parameters() {
 # get_count, get_list, and get_code if there are fewer
 get_take() {
   get_waits=$get_wait get_bytes=0 get_count=0
-  [ "$get_wait" = 0 ] || door_tell "$get_wait" http || exit 74
+  [ "$get_wait" = 0 ] || door_waits "$get_wait" || exit 74
   while [ $get_count -lt "$get_most" ]; do
     groups_wait "$get_lease" "$get_wait"
     get_code=$?
@@ -55,7 +55,7 @@ get_take() {
     get_line
     get_bytes=$((get_bytes + ${#get_line} + slip_size + 2))
   done
-  [ "$get_waits" = 0 ] || door_tell 0 http
+  [ "$get_waits" = 0 ] || door_waits 0
   [ -z "$take_stop" ] || { door_gone=gone; exit 74; }
 }
 

@@ -39,7 +39,7 @@ request_read() {
     request_count
     request_field
   done
-  door_tell 0 http || exit 74
+  door_waits 0 || exit 74
   case $version$host in
   HTTP/1.[1-9]) bad 400 'the Host field is missing' ;;
   esac

@@ -135,10 +135,7 @@ stamp_of() {
 
 # request_log - write a line to the log
 request_log() {
-  clock_read
-  clock_between "$request_began" "$now"
-  door_log "${method:--}" "${queue:--}" "$status" "${slip_size:--}" \
-    $((between_s * 1000 + between_c * 10))
+  door_log "${method:--}" "${queue:--}" "$status" "${slip_size:--}" "$request_began"
 }
 
 # key_given - return 0 if the request has the key of API_KEY, as api-key or as the password of Basic
