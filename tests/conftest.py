@@ -79,9 +79,10 @@ def pytest_collection_modifyitems(config, items):
         marked = those[0].get_closest_marker
         if everything():
             kept.update(by_turns(those[::3] if marked("costly") else those))
-        elif not marked("slow") and not marked("timed"):
-            whole = marked("whole") or those[0].path.parent == ROOT / "tests/tree"
-            kept.update(those if whole else those[::3])
+            continue
+        whole = marked("whole") or those[0].path.parent == ROOT / "tests/tree"
+        those = [item for item in those if not any(map(item.get_closest_marker, ("slow", "timed")))]
+        kept.update(those if whole else those[::3])
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = [item for item in items if item in kept]
 

@@ -136,6 +136,7 @@ def test_1500_through_flat_files_in_the_exact_order(filled_deep, deep, spool):
     assert lies(spool, "deep") == {}
 
 
+@pytest.mark.slow
 @deeply
 def test_put_backs_in_between(filled_deep, deep, spool):
     """A message that comes back has its old place, also when all around it was folded, unfolded and

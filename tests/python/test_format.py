@@ -363,6 +363,7 @@ def test_marks(flatq):
     assert flat.marks(str(flatq.spool), "default", "me") == [3, 4]
 
 
+@pytest.mark.slow
 def test_a_million(flatq):
     """A million messages are pushed in bulk, claimed and read: each is there, in its place."""
     flatq("push", "-l", input=b"".join(b"%d\n" % n for n in range(1_000_000)), check=0, timeout=110)

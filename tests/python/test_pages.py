@@ -86,6 +86,7 @@ def test_numbers_and_times_as_people_read_them():
         "500 ms", "1 s", "30 s", "1 min", "2 h", "1 d"]
 
 
+@pytest.mark.slow
 def test_the_time_zone_is_named(tmp_path, monkeypatch):
     for name, shown in (("UTC", "UTC"), ("Europe/Berlin", "CET (UTC+01:00)"),
             ("Asia/Kolkata", "IST (UTC+05:30)"), ("Asia/Almaty", "UTC+05:00")):
@@ -102,6 +103,7 @@ def test_the_time_zone_is_named(tmp_path, monkeypatch):
             time.tzset()
 
 
+@pytest.mark.slow
 def test_report_in_chromium(browser, tmp_path):
     """One message, and twenty queues of very different depth; numbers of up to eight digits."""
     url = page(measured(7000), tmp_path / "many.html")

@@ -102,6 +102,7 @@ def test_drain(job, flatq, tmp_path, spark):
     assert flatq("pop", check=0).out == b"x"
 
 
+@pytest.mark.slow
 def test_one_drain_a_table(job, flatq, tmp_path, spark, monkeypatch):
     """A second drain to the same table says so, and changes nothing: files that are not part of the
     table yet may be those that the first one is writing."""
@@ -158,6 +159,7 @@ def tree(top):
 WRITERS = (("drain", "default"), ("events",), ("report",))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", WRITERS, ids=lambda words: words[0])
 @pytest.mark.parametrize("far", (False, True), ids=("here", "far"))
 def test_nothing_of_anybodys_is_deleted(job, flatq, tmp_path, spark, words, far):
@@ -215,6 +217,7 @@ def test_nothing_of_anybodys_is_deleted(job, flatq, tmp_path, spark, words, far)
         refused("_SUCCESS")
 
 
+@pytest.mark.slow
 def test_what_comes_while_a_job_runs(flatq, tmp_path, spark):
     """Files that somebody puts into the directory meanwhile stay. The job does not replace a table
     that has such files, and a drain removes nothing."""
@@ -253,6 +256,7 @@ def test_what_comes_while_a_job_runs(flatq, tmp_path, spark):
     assert not stray.exists()
 
 
+@pytest.mark.slow
 def test_a_table_that_was_moved(job, flatq, tmp_path):
     """drain refuses a table that was moved, before it claims anything. Moved back, the table goes
     on where it was."""
@@ -353,6 +357,7 @@ def test_refused(job, flatq, tmp_path):
     assert flatq("drain", check=0).out == b"1\n"
 
 
+@pytest.mark.slow
 def test_damaged_and_lost(job, flatq, tmp_path):
     fill(flatq, 0, 600)
     claimed = flatq("claim", "-c", "me", "default", check=0).out.split()[2].decode()
@@ -399,6 +404,7 @@ def test_load(job, flatq, tmp_path):
     assert flatq("doctor", check=0).out == b""
 
 
+@pytest.mark.slow
 def test_a_load_reads_what_it_names(job, flatq, tmp_path):
     """All files below, also under names that Spark takes for patterns; a file that Spark would leave
     out is refused. Numbers of a single column stay as they are written."""
@@ -441,6 +447,7 @@ def test_a_load_reads_what_it_names(job, flatq, tmp_path):
     loads("pq", {}, ['{"a":1,"z":"k","y":null}', '{"a":2,"z":"l","y":3}'])
 
 
+@pytest.mark.slow
 def test_a_drain_that_was_killed_goes_on_under_another_path(job, flatq, tmp_path, monkeypatch):
     """It was killed behind Spark's commit, before it settled. The same spool is named by a pattern
     then; once its table had each message twice."""
@@ -509,6 +516,7 @@ def test_a_load_that_has_ended_needs_no_java(job, flatq, tmp_path, monkeypatch):
     assert "nothing there" in job("load", "q", "--from", tmp_path / "none.txt", code=66).err[0]
 
 
+@pytest.mark.slow
 def test_load_as_push_would(job, flatq, tmp_path):
     """Priority and lease are those of the messages. --wait waits for room."""
     (tmp_path / "a.txt").write_text("1\n")
@@ -574,6 +582,7 @@ def percentile(values, share):
     return values[low] + (values[min(low + 1, len(values) - 1)] - values[low]) * (at - low)
 
 
+@pytest.mark.slow
 def test_events_and_stats(job, flatq, tmp_path, spark):
     """The numbers are those that plain Python finds in the logs: from the logs, from the table, and
     with rotated logs."""
@@ -634,6 +643,7 @@ def test_events_and_stats(job, flatq, tmp_path, spark):
         "two:a/b", "two:jobs"}
 
 
+@pytest.mark.slow
 def test_report(job, flatq, tmp_path, spark):
     """One page that needs no other file, with a picture for each plot. For an empty spool, the page
     says how to create a queue."""

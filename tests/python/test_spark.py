@@ -128,6 +128,7 @@ def test_batch(spark, flatq):
     assert [bytes(row.value) for row in batch(spark, flatq).collect()] == [b"later"]
 
 
+@pytest.mark.slow
 def test_claimed_tables_that_are_late_or_side_by_side(spark, flatq, monkeypatch):
     """A table that is computed after its `with` has lost its messages, and says so. Nobody else
     reads as the same name meanwhile."""
@@ -207,6 +208,7 @@ def test_drain_exactly_and_settle(spark, flatq, tmp_path):
     assert flatq_spark.settle_checkpoint(str(tmp_path / "checkpoint")) == {"default": 1601}
 
 
+@pytest.mark.slow
 def test_several_queues_and_spools(spark, flatq, tmp_path):
     for queue in ("a/b", "c"):
         fill(flatq, 0, 300, queue)
@@ -227,6 +229,7 @@ def test_several_queues_and_spools(spark, flatq, tmp_path):
         ("two", b"two")]
 
 
+@pytest.mark.slow
 def test_beside_shell_consumers(spark, flatq, tmp_path):
     """Each message goes either to the stream or to a pop."""
     fill(flatq, 0, 2000)
@@ -384,6 +387,7 @@ ANY = [b"", b"\0", b"\n", b"\0\n", b"x\ty", bytes(range(256)),
     *(os.urandom(n) for n in range(1, 90)), os.urandom(200_000)]
 
 
+@pytest.mark.slow
 def test_any_bytes_there_and_back(spark, flatq, tmp_path):
     rows = spark.createDataFrame([(bytearray(body), n % 3) for n, body in enumerate(ANY)],
         "value binary, priority int").coalesce(1)
@@ -408,6 +412,7 @@ def test_any_bytes_there_and_back(spark, flatq, tmp_path):
     empty(flatq, "one", "two")
 
 
+@pytest.mark.slow
 def test_write_refused(spark, flatq):
     flatq("create", "-b", "3", "small", check=0)
     flatq("create", "shut", check=0)
@@ -430,6 +435,7 @@ def test_write_refused(spark, flatq):
     assert flatq("stat", "small", check=0).out.startswith(b"queue small\nready 0\n")
 
 
+@pytest.mark.slow
 def test_sink_once_for_a_batch(spark, flatq, tmp_path):
     """Batches run again, from the last commit and from the start of a commit. And a stream goes
     from queue to queue."""
