@@ -146,6 +146,6 @@ ids_sweep_locked() {
     # must not find some removed: so rename it first
     nonce_read
     ids_old=$FLATQ_DIR/.ids.old.$nonce.$$-$now
-    rm -f "$ids_range/open" && mv -f "$ids_range" "$ids_old" && rm -rf "$ids_old"
+    rm -f "$ids_range/open" && mv -f "$ids_range" "$ids_old" && rm -rf "$ids_old" || :
   done
 }

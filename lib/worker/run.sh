@@ -75,7 +75,7 @@ work_pipe() {
   work_path=$FLATQ_DIR/.wait/$work_owner.$nonce
   mkfifo "$work_path" && command exec 6<>"$work_path" ||
     { disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; return; }
-  rm -f "$work_path"
+  rm -f "$work_path" || :
 }
 
 # work_traps - set the traps of a worker, or of a parent of workers

@@ -270,7 +270,7 @@ MUTANTS: dict[str, Mutant] = {
     )),
     'the sweep leaves a key that it cannot read': Mutant(
         reads('checkpoint sweeps keys', ': look q/keys/'), (
-        ('sweep_key(): *) return 74 ;;', '*) ;;'),
+        ('sweep_these(): *) return 74 ;;', '*) ;;'),
     )),
     'a fold writes what it has of a body': Mutant(reads('checkpoint folds', 'awk: .* q/body/'), (
         ('flat_write(): if ((getline line <body) <= 0 ... { ... }', 'getline line <body'),
