@@ -112,7 +112,9 @@ def pytest_generate_tests(metafunc):
     # a fixture that overrides `flatq` has to name `shell` as well
     assert "shell" in metafunc.fixturenames or not marked, metafunc.definition.nodeid
     if "shell" in names or marked:
-        uutils = everything() and metafunc.definition.path.parent == ROOT / "tests/engine"
+        timed = metafunc.definition.get_closest_marker("timed")
+        engine = metafunc.definition.path.parent == ROOT / "tests/engine"
+        uutils = everything() and engine and not timed
         metafunc.parametrize("shell", [*SHELLS, *(["uutils"] if uutils else [])], indirect=True)
 
 

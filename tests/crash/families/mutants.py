@@ -320,7 +320,7 @@ MUTANTS: dict[str, Mutant] = {
         ('push_enter(): key_enter; }', 'key_enter; }\n  unlock_queue'),
     )),
     'a bulk take believes that it got all it chose': Mutant(
-        pair('plain/drain/pop', 'rename q/wal/'), (
+        pair('plain/drain/reserve', 'rename q/wal/'), (
         ('bulk_singles(): bulk_got=$#\n [ $# -eq 0 ] || { bulk_sift "$@"; return; }',
          'ids_of $bulk_names; bulk_ids=$ids; return 0'),
     )),
