@@ -9,6 +9,15 @@ clock_add() {
   later=$padded
 }
 
+# clock_move TIME HUNDREDTHS - set `moved` to their sum, but not below 0
+clock_move() {
+  unpad "$1"
+  unpadded=$((unpadded + $2))
+  [ $unpadded -ge 0 ] || unpadded=0
+  pad $unpadded 000000000000
+  moved=$padded
+}
+
 # clock_split TIME - set clock_s to its seconds, a number, and clock_c to two digits of hundredths
 clock_split() {
   clock_c=${1#"${1%??}"}
@@ -61,11 +70,8 @@ window_clock() {
     # An earlier version counted since 1970
     [ "$window_ahead" != "$1" ] || window_ahead=0
     window_ahead=$(((epoch - window_ahead) * 100))
-    unpad "$now"
-    unpadded=$((unpadded + window_ahead))
-    [ $unpadded -ge 0 ] || unpadded=0
-    pad $unpadded 000000000000
-    window_now=$padded ;;
+    clock_move "$now" $window_ahead
+    window_now=$moved ;;
   *) return 1 ;;
   esac
   ! [ "$window_now" \< "${1##*.}00000" ]

@@ -112,11 +112,8 @@ wait_due_queue() {
       *[!0-9]*) ;;
       ????????????)
         due_seen=$due_clock
-        unpad "${due_path##*/}"
-        unpadded=$((unpadded - window_ahead))
-        [ $unpadded -ge 0 ] || unpadded=0
-        pad $unpadded 000000000000
-        wait_due_lower "$padded"
+        clock_move "${due_path##*/}" $((-window_ahead))
+        wait_due_lower "$moved"
         break ;;
       esac
     done
