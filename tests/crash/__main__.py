@@ -20,8 +20,8 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, NoReturn
 
-from . import campaign, report
-from .families import article, clients, cuts, history, mutants, pairs, power, races
+from . import campaign, mutant, report
+from .families import article, clients, cuts, history, pairs, power, races
 from .families.trial import Trial
 from .gate import faults, gate
 from .scenarios import SCENARIOS, System, system_of
@@ -29,8 +29,7 @@ from .scenarios import SCENARIOS, System, system_of
 
 #: How a line that replays one trial begins, after --lib DIRECTORY, and the family that knows it.
 AGAIN: dict[str, Any] = {"power": power, "cut": cuts, "pair": pairs, "article": article,
-    "race": races, "history": history, "client": clients,
-                         "mutant": mutants}
+    "race": races, "history": history, "client": clients}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -62,6 +61,8 @@ def _parser(families: list[str]) -> argparse.ArgumentParser:
         help="also write each trial as a line of JSON")
     parser.add_argument("--lib", type=Path, metavar="DIRECTORY",
         help="the directory of other verbs to test")
+    parser.add_argument("--mutants", action="store_true",
+        help="break copies of lib, and print which family notices")
     parser.add_argument("--list", action="store_true", help="list the scenarios")
     return parser
 
@@ -117,6 +118,9 @@ def main(argv: list[str] | None = None) -> int:
             or args.point is not None or not campaign.UNGATED & set(chosen)):
         print(without, file=sys.stderr)
         return 69
+    if args.mutants:
+        with campaign.workplace() as work:
+            return mutant.command(work)
     system = system_of(args.lib) if args.lib else System()
     if again:
         return _again(line, system, parser)

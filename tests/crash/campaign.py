@@ -180,14 +180,13 @@ UNGATED = frozenset({"history", "clients"})
 
 def families() -> dict[str, Family]:
     """The families by name. The one that takes days comes last."""
-    from .families import article, clients, cuts, history, mutants, pairs, power, races
+    from .families import article, clients, cuts, history, pairs, power, races
 
     return {"crash": crash_tasks,
             "reads": functools.partial(unseen_tasks, tuple(faults.READS)),
             "ends": functools.partial(unseen_tasks, tuple(faults.ENDS)),
             "power": power.tasks, "cuts": cuts.tasks, "history": history.tasks,
-            "races": races.tasks, "clients": clients.tasks, "mutants": mutants.tasks,
-            "article": article.tasks, "pairs": pairs.tasks,
+            "races": races.tasks, "clients": clients.tasks, "article": article.tasks, "pairs": pairs.tasks,
             "double": double_tasks}
 
 

@@ -1,0 +1,168 @@
+"""How strong is the laboratory: each patch of mutants/ breaks a copy of lib, and the family that its
+header names has to notice. `python3 -m crash --mutants` prints the table.
+
+A header says in plain lines what the patch breaks, then which fault of lib/PROMISE.md a user would
+meet it by, which family has to catch it, and with which trials, in the words of the command line.
+Nothing else is tried: so a mutant that another family catches is not caught. """
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from . import campaign
+from .families import clients, history, pairs, power, races, trial
+from .gate import faults
+from .scenarios import ROOT, SCENARIOS, System
+
+PLACE = Path(__file__).with_name("mutants")
+#: Trials after which a mutant is not caught. A history notices by chance: 3 to 8 of 12 do.
+MOST = 40
+
+
+class Stale(Exception):
+    """A patch does not apply: lib has changed, and the patch has to change with it."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    name: str
+    breaks: str
+    promise: str  # the name of a fault in lib/PROMISE.md
+    family: str
+    trials: tuple[str, ...]  # options of the command line
+    patch: str
+
+
+def read(name: str) -> Mutant:
+    head, rest = (PLACE / f"{name}.patch").read_text().split("\n--- ", 1)
+    breaks, promise, family, trials = head.replace("\nPromise: ", "\0").replace(
+        "\nFamily: ", "\0").replace("\nTrials: ", "\0").split("\0")
+    return Mutant(name, " ".join(breaks.split()), promise, family, tuple(shlex.split(trials)),
+        "--- " + rest)
+
+
+def names() -> list[str]:
+    return sorted(path.stem for path in PLACE.glob("*.patch"))
+
+
+def apply(patch: str, top: Path) -> list[Path]:
+    """Apply it as `patch -p1` would, wherever in its file a piece now stands; the files. Raises
+    Stale where it is not there once."""
+    changed = []
+    for part in patch.split("\n--- a/"):
+        path = top / part.removeprefix("--- a/").split("\n", 1)[0]
+        text = path.read_text()
+        for piece in part.split("\n@@ ")[1:]:
+            lines = piece.rstrip("\n").split("\n")[1:]
+            old, new = ("".join(line[1:] + "\n" for line in lines if line[:1] in (" ", sign))
+                for sign in "-+")
+            if text.count("\n" + old) != 1:
+                raise Stale(f"{text.count(old)} times, not once, in {path.name}:\n{old}")
+            text = text.replace("\n" + old, "\n" + new)
+        path.write_text(text)
+        changed.append(path)
+    return changed
+
+
+def make(mutant: Mutant, top: Path) -> System:
+    """A copy of lib and launch below `top`, with the patch applied."""
+    shutil.copytree(ROOT / "lib", top / "lib")
+    shutil.copy(ROOT / "launch", top)
+    try:
+        apply(mutant.patch, top)
+    except Stale as error:
+        raise Stale(f"{mutant.name}: {error}") from None
+    return System(top / "lib", mutant.name)
+
+
+def attempts(mutant: Mutant, system: System, work: Path) -> Iterator[Any]:
+    """The outcomes of its trials on this system."""
+    options = dict(zip(mutant.trials[::2], mutant.trials[1::2]))
+    where, fault, at = (options.get(f"--{name}", "") for name in ("scenario", "fault", "at"))
+    if mutant.family in ("crash", "reads", "ends"):
+        yield from _struck(system, where, fault, at, work)
+    elif mutant.family == "power":
+        own = work / "power"
+        for cut in power.trials(system, [SCENARIOS[where]], MOST, 0, own, kinds=(fault,)):
+            yield power.run(cut, system, own)
+    elif mutant.family == "history":
+        for seed in range(MOST):
+            yield history.run(system, seed, work, kind=where, deadline=20)
+    elif mutant.family == "clients":
+        for seed in range(4):
+            yield clients.run(system, where, fault, seed, work, patience=3)
+    elif where in races.RACES:
+        yield races.run(system, where, work)
+    else:
+        base, first, second = re.split(": | / ", where)
+        for call in pairs.calls(system, base, first, work):
+            if re.search(at, trial.show(call)):
+                yield pairs.run(pairs.Pair(base, first, second, call.seq), system, work)
+
+
+def _struck(system: System, where: str, fault: str, at: str, work: Path) -> Iterator[Any]:
+    try:
+        calls = trial.calls(system, where, work, faults.kinds(fault))
+        if faults.kills(fault):
+            calls = trial.struck(system, where, work)
+    except RuntimeError as error:
+        yield campaign.undisturbed(where, str(error))
+        return
+    calls = [call for call in calls if re.search(at, trial.show(call))]
+    for name, point in faults.points(calls, (fault,)):
+        yield trial.run(trial.Trial(where, name, point), system, work)
+
+
+@dataclass(frozen=True)
+class Caught:
+    """`by`: the trial that noticed, and what it saw; empty: none did."""
+
+    mutant: Mutant
+    trials: int
+    seconds: float
+    by: str = ""
+
+
+def table(mutants: Iterable[Mutant]) -> str:
+    """As it stands in README.md."""
+    return "\n".join(["| mutant | what it breaks | fault of the promise | caught by |",
+        "| --- | --- | --- | --- |", *(f"| `{m.name}` | {m.breaks} | {m.promise} | {m.family} |"
+            for m in mutants)])
+
+
+def command(work: Path) -> int:
+    """Print the table of those that were caught; 1: some were not, or a patch is stale."""
+    caught, wrong = [], []
+    for name in names():
+        try:
+            one = run(name, work)
+        except Stale as error:
+            wrong.append(f"{error}")
+            continue
+        print(f"{name}: {one.trials} trials, {one.seconds:.1f} s: {one.by[:120] or 'not caught'}",
+            file=sys.stderr)
+        (caught if one.by else wrong).append(one.mutant if one.by else f"{name}: not caught by "
+            f"{one.mutant.family}")
+    print(table(caught))
+    print("\n".join(map(str, wrong)), end="\n" if wrong else "", file=sys.stderr)
+    return int(bool(wrong))
+
+
+def run(name: str, work: Path) -> Caught:
+    """Whether the mutant's family catches it. Raises Stale."""
+    began, mutant, count, by = time.monotonic(), read(name), 0, ""
+    with tempfile.TemporaryDirectory(prefix="mutant.", dir=work) as own:
+        for outcome in attempts(mutant, make(mutant, Path(own)), Path(own)):
+            count += 1
+            if outcome.outcome == "bad":
+                by = f"{outcome.replay}: {outcome.detail[:300]}"
+                break
+    return Caught(mutant, count, time.monotonic() - began, by)
