@@ -57,7 +57,7 @@ test test-all:
 	@FLATQ_SEED='$(SEED)'; [ -n "$$FLATQ_SEED" ] && export FLATQ_SEED || unset FLATQ_SEED; exec tests/bin/run $(if $(filter test-all,$@),--all) $(TESTS)
 
 lint:
-	@PYTHON='$(PYTHON)' tests/bin/need lint
+	@PYTHON='$(PYTHON)' tests/bin/need venv
 	@$(MAKE) -s venv
 	@exec tests/bin/lint .venv/bin/shellcheck
 
@@ -74,6 +74,8 @@ crash:
 	@PYTHONPATH=tests exec $(VENV) -m crash --json ".crash/$$(date +%Y%m%d-%H%M%S).json"
 
 pipeline:
+	@PYTHON='$(PYTHON)' tests/bin/need pipeline
+	@$(MAKE) -s venv
 	@exec tests/bin/pipeline
 
 lessons:
@@ -90,7 +92,7 @@ install:
 	mkdir -p '$(DESTDIR)$(PREFIX)/bin' '$(DESTDIR)$(PREFIX)/share/man/man1'
 	for file in launch lib/* lib/*/* lib/*/*/*; do \
 	  [ -f "$$file" ] || continue; \
-	  case $$file in *.md | lib/completion/* | lib/systemd/*) continue ;; esac; \
+	  case $$file in *.md | lib/completion/* | lib/man/* | lib/systemd/*) continue ;; esac; \
 	  to='$(DESTDIR)$(LIBEXEC)/'"$${file#lib/}"; \
 	  mkdir -p "$${to%/*}" && cp "$$file" "$$to" || exit; \
 	  if [ -x "$$file" ]; then mode=755; else mode=644; fi; \
@@ -98,7 +100,7 @@ install:
 	done
 	printf '#!/bin/sh\nexec '\''%s/flatq'\'' "$$@"\n' '$(LIBEXEC)' >'$(DESTDIR)$(PREFIX)/bin/flatq'
 	chmod 755 '$(DESTDIR)$(PREFIX)/bin/flatq'
-	cd lib && awk -v libexec='$(LIBEXEC)' -v version='$(VERSION)' -f ../tests/bin/manpage.awk flatq $$(sed -n '/^flatq_verbs=/,/"$$/{s/^flatq_verbs=//;s/["\\]//g;p;}' flatq) ../launch handler beanstalk small-stalk http \
+	cd lib && awk -v libexec='$(LIBEXEC)' -v version='$(VERSION)' -f man/flatq.awk flatq $$(sed -n '/^flatq_verbs=/,/"$$/{s/^flatq_verbs=//;s/["\\]//g;p;}' flatq) ../launch handler beanstalk small-stalk http \
 	  >'$(DESTDIR)$(MANPAGE)'
 	chmod 644 '$(DESTDIR)$(MANPAGE)'
 	for pair in $(COMPLETION); do \

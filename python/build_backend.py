@@ -62,9 +62,9 @@ def _staged():
             _copy(HERE.parent / "launch", stage / "flatq/sh/launch")
             lib = HERE.parent / "lib"
             for path in lib.rglob("*"):
-                # Leave out completion and systemd: only make install uses them
+                # Leave out what only make install uses
                 if path.is_file() and path.suffix != ".md" and path.parent.name not in (
-                        "completion", "systemd"):
+                        "completion", "man", "systemd"):
                     _copy(path, stage / "flatq/sh" / path.relative_to(lib))
             _copy(HERE.parent / "LICENSE", stage / "LICENSE")
         (stage / "MANIFEST.in").write_text("include build_backend.py\n")

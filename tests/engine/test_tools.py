@@ -13,7 +13,7 @@ import pytest
 
 import newest
 import userlands
-from conftest import LIB, ROOT, SHELLS, Result, need, runs_stubs, share
+from conftest import LIB, SHELLS, Result, need, runs_stubs, share
 from engine import flats_of, refused
 from test_rules import drained, faulty, stub
 
@@ -457,7 +457,7 @@ def refuses(flatq, userland):
 
 
 def test_the_man_page_says_what_to_install():
-    page = subprocess.run(["awk", "-f", ROOT / "tests/bin/manpage.awk", LIB / "flatq"],
+    page = subprocess.run(["awk", "-f", LIB / "man/flatq.awk", LIB / "flatq"],
         stdout=subprocess.PIPE, text=True, check=True).stdout
     assert "\n.B busybox, as on Alpine\napk add coreutils sed;" in page.partition(
         ".SH REQUIREMENTS")[2]

@@ -80,7 +80,7 @@ def options():
 
 def documented():
     """The variables that the man page has under ENVIRONMENT, where a user looks."""
-    page = subprocess.run(["awk", "-f", LIB.parent / "tests/bin/manpage.awk", LIB / "flatq"],
+    page = subprocess.run(["awk", "-f", LIB / "man/flatq.awk", LIB / "flatq"],
         stdout=subprocess.PIPE, text=True, check=True).stdout
     return set(re.findall(r"^\.B ([A-Z_]+)$", page.partition(".SH ENVIRONMENT")[2].partition(".SH")[
         0], re.M))

@@ -92,7 +92,7 @@ def test_the_runner_without_a_terminal():
     done = subprocess.run([sys.executable, course.ROOT / "tests/bin/lesson", "1"],
         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
-    assert "$ " in done.stdout and "new file:  q.queue" in done.stdout
+    assert "$ " in done.stdout and "before: q.queue  (no file)" in done.stdout
     assert subprocess.run([sys.executable, course.ROOT / "tests/bin/lesson", "99"],
         capture_output=True).returncode == 64
 
@@ -188,17 +188,20 @@ echo 2
 ---
 $ ./two >file
 [run it: any key; q ends]
-      new file:  file  (2\\n)
+      before: file  (no file)
+      after:  file  (2\\n)
 $ ./two >>file; rm two
 [run it: any key; q ends]
-      before:    file  (2\\n)
-      after:     file  (2\\n2\\n)
-      file gone: two  (#!/bin/sh\\necho 2\\n)
+      before: file  (2\\n)
+      after:  file  (2\\n2\\n)
+      before: two  (#!/bin/sh\\necho 2\\n)
+      after:  two  (no file)
 $ cat file; rm file
 [run it: any key; q ends]
 2
 2
-      file gone: file  (2\\n2\\n)
+      before: file  (2\\n2\\n)
+      after:  file  (no file)
 
 **1.** Why?
 
@@ -226,7 +229,7 @@ def test_what_the_lesson_does_not_say(tmp_path):
     said, code = at_a_terminal(tmp_path, LESSON.replace("\n2\n2\n", "\n2\n3\n"), [b" "] * 11, "1")
     assert code == 70 and "written:" not in said
     assert plain(said).count(
-        "file\n[run it: any key; q ends]\n2\n2\n      file gone: file  (2\\n2\\n)\nThis is not what the lesson says, which is:\n2\n3\n") == 2
+        "file\n[run it: any key; q ends]\n2\n2\n      before: file  (2\\n2\\n)\n      after:  file  (no file)\nThis is not what the lesson says, which is:\n2\n3\n") == 2
 
 
 @pytest.mark.slow

@@ -36,83 +36,57 @@ def test_make_alone_says_what_there_is():
     assert listed and set(rules) - {"help", "venv"} == set(listed)
 
 
-@pytest.fixture
-def bare(tmp_path):
-    """bare(NAME=SCRIPT, ...) runs tests/bin/need where only these stubs are installed. Each stub
-    writes its words to `calls`."""
-    place = tmp_path / "bare"
-    place.mkdir()
-    calls = place / "calls"
-
-    def run(what, uid=0, **stubs):
-        calls.write_text("")
-        (place / "env").symlink_to(shutil.which("env"))
-        for name, script in {"id": f"echo {uid}", **stubs}.items():
-            stub = place / name.replace("_", "-")
-            stub.write_text(
-                f'#!/bin/sh\n[ {name} = id ] || echo "{stub.name} $*" >>{calls}\n{script}\n')
-            stub.chmod(0o755)
-        done = subprocess.run(
-            ["/bin/sh", ROOT / "tests/bin/need", what],
-            env={"PATH": str(place), "PYTHON": sys.executable}, cwd=place,
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100,
-        )
-        return done.returncode, done.stdout, done.stderr, calls.read_text().splitlines()
-
-    return run
-
-
-def test_need_says_how_where_it_must_not_install(bare):
-    status, out, err, calls = bare("run", uid=1000, apt_get="exit 0", sudo="exit 1")
-    assert (status, out, calls) == (69, "", ["sudo -n true"])
-    for command in (
-        "apt:  sudo apt-get install --no-install-recommends ncat util-linux coreutils\n",
-        "dnf:  sudo dnf install nmap-ncat util-linux coreutils\n",
-        "apk:  sudo apk add nmap-ncat util-linux coreutils\n",
-        "brew: brew install nmap flock coreutils\n",
-    ):
-        assert command in err
+INSTALL = """PATH=/bin:/usr/bin
+case " $* " in
+*" install "*) for name in ncat flock base64; do ln -sf "$0" "${0%/*}/$name"; done ;;
+*" update "*) touch "${0%/*}/lists" ;;
+esac"""
+APT = "apt-get -q -y -o DPkg::Lock::Timeout=120 install --no-install-recommends"
+THREE = "ncat util-linux coreutils"
+NEEDS = {
+    "sudo asks for a password": (
+        "run", {"id": "echo 1000", "apt-get": "exit 0", "sudo": "exit 1"}, 69, "",
+        f"apt:  sudo apt-get install --no-install-recommends {THREE}\n", ["sudo -n true"]),
+    "no apt-get": ("run", {}, 69, "", "missing: ncat flock base64", []),
+    "on Fedora": ("run", {}, 69, "", "dnf:  sudo dnf install nmap-ncat util-linux coreutils\n", []),
+    "on Alpine": ("run", {}, 69, "", "apk:  sudo apk add nmap-ncat util-linux coreutils\n", []),
+    "as root": (
+        "run", {"apt-get": f'[ "$DEBIAN_FRONTEND" = noninteractive ] || exit 1\n{INSTALL}'}, 0,
+        f"flatq: installing {THREE}\n", "", [f"{APT} {THREE}"]),
+    "sudo asks nothing": (
+        "run", {"id": "echo 1000", "sudo": 'shift\nexec "$@"', "true": "", "apt-get": INSTALL}, 0,
+        f"flatq: installing {THREE}\n", "", [
+            "sudo -n true", "true ", f"sudo -n env DEBIAN_FRONTEND=noninteractive {APT} {THREE}",
+            f"{APT} {THREE}"]),
+    "a fresh system has no lists": (
+        "run",
+        {"apt-get": f'[ $2 = update ] || [ -e "${{0%/*}}/lists" ] || exit 100\n{INSTALL}'}, 0,
+        f"flatq: installing {THREE}\n", "", [f"{APT} {THREE}", "apt-get -q update",
+            f"{APT} {THREE}"]),
+    "the tests go on without": (
+        "test", {}, 0, "", "what needs them is left out", []),
+    "the pipeline needs Java": ("pipeline", {}, 69, "", "java", []),
+}
 
 
-def test_need_says_how_without_apt(bare):
-    status, _, err, _ = bare("run")
-    assert status == 69
-    assert "missing: ncat flock base64" in err
-
-
-INSTALL = 'case " $* " in *" install "*) for name in ncat flock base64; do ln -sf "$0" "${0%/*}/$name"; done ;; esac'
-
-
-def test_need_installs_as_root(bare):
-    status, out, err, calls = bare("run",
-        apt_get=f'[ "$DEBIAN_FRONTEND" = noninteractive ] || exit 1\nPATH=/bin:/usr/bin\n{INSTALL}')
-    assert (status, err) == (0, "")
-    assert out == "flatq: installing ncat util-linux coreutils\n"
-    assert calls == [
-        "apt-get -q -y -o DPkg::Lock::Timeout=120 install --no-install-recommends ncat util-linux coreutils"]
-
-
-def test_need_installs_by_sudo_that_asks_nothing(bare):
-    sudo = 'shift\nexec "$@"'
-    status, _, err, calls = bare("run", uid=1000, sudo=sudo, true="",
-        apt_get=f"PATH=/bin:/usr/bin\n{INSTALL}")
-    assert (status, err) == (0, "")
-    assert [call for call in calls if call.startswith("sudo")][1].startswith(
-        "sudo -n env DEBIAN_FRONTEND=noninteractive apt-get ")
-
-
-def test_need_fetches_lists_where_there_are_none(bare):
-    apt_get = f'PATH=/bin:/usr/bin\ncase " $* " in *" update "*) exec touch "${{0%/*}}/lists" ;; esac\n[ -e "${{0%/*}}/lists" ] || exit 100\n{INSTALL}'
-    status, _, err, calls = bare("run", apt_get=apt_get)
-    assert (status, err) == (0, "")
-    assert [re.search(r"install|update", call)[0] for call in calls] == ["install", "update",
-        "install"]
-
-
-def test_need_of_tests_goes_on_without(bare):
-    status, _, err, _ = bare("test", apt_get="exit 100")
-    assert status == 0
-    assert "missing: ncat flock base64 dash" in err and "what needs them is left out" in err
+@pytest.mark.parametrize("case", NEEDS)
+def test_need(tmp_path, case):
+    """tests/bin/need where only these stubs are installed. Each stub writes down its words."""
+    what, stubs, status, out, err, called = NEEDS[case]
+    calls = tmp_path / "calls"
+    calls.touch()
+    (tmp_path / "env").symlink_to(shutil.which("env"))
+    for name, script in {"id": "echo 0", **stubs}.items():
+        stub = tmp_path / name
+        stub.write_text(f'#!/bin/sh\n[ {name} = id ] || echo "{name} $*" >>{calls}\n{script}\n')
+        stub.chmod(0o755)
+    done = subprocess.run(
+        ["/bin/sh", ROOT / "tests/bin/need", what],
+        env={"PATH": str(tmp_path), "PYTHON": sys.executable}, cwd=tmp_path,
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100,
+    )
+    assert (done.returncode, done.stdout, bool(done.stderr)) == (status, out, bool(err))
+    assert err in done.stderr and calls.read_text().splitlines() == called
 
 
 def test_need_finds_this_system_complete():
@@ -124,77 +98,49 @@ def test_need_finds_this_system_complete():
 
 @pytest.fixture
 def pipeline(tmp_path):
-    """pipeline(PYTHON, NAME=SCRIPT, ...) runs tests/bin/pipeline in a tree of its own, where stubs
-    replace .venv's Python and the verbs. PATH has the programs that it needs and these stubs. Each
-    stub writes its words to `calls`."""
-    tree, place = tmp_path / "tree", tmp_path / "bin"
+    """pipeline(JOB, JAVA) runs tests/bin/pipeline in a tree of its own, where scripts replace
+    .venv's Python, the verbs, Java and sleep. Each writes its words to `calls`."""
+    tree, place, calls = tmp_path / "tree", tmp_path / "bin", tmp_path / "calls"
     for path in (tree / "tests/bin", tree / "lib", tree / ".venv/bin", place):
         path.mkdir(parents=True)
-    for name in ("bin/pipeline", "requirements.txt"):
-        shutil.copy(ROOT / "tests" / name, tree / "tests" / name)
-    for name in ("sh", "env", "cmp", "cp", "rm", "rmdir", "mkdir", "awk", "sed", "cat"):
-        (place / name).symlink_to(shutil.which(name))
-    calls = tmp_path / "calls"
+    shutil.copy(ROOT / "tests/bin/pipeline", tree / "tests/bin")
 
-    def stub(path, script):
-        path.write_text(f'#!/bin/sh\necho "{path.name} $*" >>{calls}\n{script}\n')
-        path.chmod(0o755)
-
-    def run(python, verbs='case $1 in reserve) echo "a-receipt 1" ;; push) cat >/dev/null ;; esac',
-            **stubs):
+    def run(job, java='echo \'openjdk version "21.0.1"\' >&2'):
         calls.write_text("")
-        stub(tree / ".venv/bin/python", python)
-        stub(tree / "lib/flatq", verbs)
-        for name, script in {"id": "echo 0", "sleep": ":", **stubs}.items():
-            stub(place / name.replace("_", "-"), script)
+        for path, script in {
+            tree / ".venv/bin/python": job, place / "java": java, place / "sleep": "",
+            tree / "lib/flatq": 'case $1 in reserve) echo "it 1" ;; push) cat >/dev/null ;; esac',
+        }.items():
+            path.write_text(f'#!/bin/sh\necho "{path.name} $*" >>{calls}\n{script}\n')
+            path.chmod(0o755)
         done = subprocess.run(
-            ["/bin/sh", tree / "tests/bin/pipeline", tree / "out"], env={"PATH": str(place)},
+            ["/bin/sh", tree / "tests/bin/pipeline", tree / "out"],
+            env={"PATH": f"{place}:{os.environ['PATH']}"},
             stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
         )
         return done.returncode, done.stdout, done.stderr, calls.read_text().splitlines()
 
-    run.tree = tree
     return run
 
 
-# a Python that has all packages once they were asked for, and a Java whose version is in a file
-PACKAGED = '[ "$1 $2" != "-m pip" ]'
-JAVA = 'cat "${0%/*}/version" >&2'
+@pytest.mark.parametrize("java", ["exit 127", 'echo \'openjdk version "11.0.1"\' >&2'])
+def test_pipeline_without_java_says_so_in_one_line(pipeline, tmp_path, java):
+    status, out, err, _ = pipeline("", java)
+    assert (status, out) == (69, "") and not (tmp_path / "tree/out").exists()
+    assert err.startswith("pipeline: no Java: apt-get install ") and err.count("\n") == 1
 
 
-def test_pipeline_without_java_says_so_in_one_line(pipeline):
-    shutil.copy(ROOT / "tests/requirements.txt", pipeline.tree / ".venv/made")
-    version = pipeline.tree.parent / "bin/version"
-    version.write_text('openjdk version "11.0.1"\n')
-    for more in ({}, {"java": JAVA}):
-        status, out, err, calls = pipeline(PACKAGED, **more)
-        assert (status, out) == (69, "")
-        assert err.startswith(
-            "pipeline: no Java: apt-get install openjdk-17-jre-headless") and err.count("\n") == 1
-        assert not (pipeline.tree / "out").exists()
-    # where apt works, Debian's Java is installed
-    apt_get = f"""case " $* " in *" openjdk-17"*) echo 'openjdk version "17"' >{version} ;; esac"""
-    status, out, err, calls = pipeline(PACKAGED, verbs="exit 75", apt_get=apt_get, java=JAVA)
-    assert (status, out, err) == (75, "pipeline: installing Java\npipeline: queues at work\n", "")
-
-
-def test_pipeline_installs_packages_and_runs_the_jobs_in_turn(pipeline):
-    (pipeline.tree.parent / "bin/version").write_text('openjdk version "21.0.1"\n')
-    status, out, err, _ = pipeline(PACKAGED, java=JAVA)
-    assert (status, out) == (69, "pipeline: installing PySpark, some 500 MB\n")
-    assert err == "pipeline: cannot install what tests/requirements.txt names: see above\n"
-    out = pipeline.tree / "out"
+def test_pipeline_runs_the_jobs_in_turn(pipeline, tmp_path):
+    out = tmp_path / "tree/out"
     for name in ("spool/old", "report/old", "mine"):
         (out / name).mkdir(parents=True)
     # without its mark, the directory may hold anybody's files
-    assert pipeline("")[:3] == (65, "",
-        f"pipeline: {out} holds other things: say a new directory\n") and (
-        out / "spool/old").is_dir()
+    said = f"pipeline: {out} holds other things: say a new directory\n"
+    assert pipeline("")[:3] == (65, "", said) and (out / "spool/old").is_dir()
     (out / ".made-by-pipeline").touch()
     # a job that fails ends the pipeline with its exit code
     status, said, err, calls = pipeline("case $* in *' report '*) exit 74 ;; esac")
-    assert (status, err) == (74, "") and said.endswith(
-        "pipeline: queues at work\n\nThe report: "), err
+    assert (status, said, err) == (74, "pipeline: queues at work\n\nThe report: ", "")
     assert [call.partition("flatq.pipeline ")[2] for call in calls if "flatq.pipeline" in call] == [
         f"events --to {out}/events", f"drain readings --to {out}/tables/readings",
         f"stats --from {out}/events",

@@ -143,7 +143,7 @@ def test_readme_has_the_headers_tables(table):
 
 
 def test_man_page_has_an_index_of_options():
-    words = ["awk", "-f", ROOT / "tests/bin/manpage.awk", LIB / "flatq",
+    words = ["awk", "-f", LIB / "man/flatq.awk", LIB / "flatq",
         *(LIB / verb for verb in headers.verbs())]
     page = subprocess.run(words, stdout=subprocess.PIPE, text=True,
         check=True).stdout.replace("\\-", "-")

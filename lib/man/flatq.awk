@@ -1,5 +1,6 @@
-# manpage.awk - write flatq.1 from the headers of the scripts: awk -v version=0 -v libexec=DIRECTORY -f manpage.awk flatq push pop ... launch handler ...
-# The first file is the command itself; launch and the doors come last. `make install` uses it.
+# flatq.awk - write flatq.1 from the headers of the scripts, for `make install`:
+#   awk -v version=0 -v libexec=DIRECTORY -f flatq.awk flatq push pop ... launch handler ...
+# The first file is the command itself; launch and the doors come last.
 
 function text(s) {
   gsub(/\\/, "\\e", s)
@@ -60,7 +61,8 @@ titled {
     if (name == "launch") {
       doors = 1
       heading("DOORS")
-      printf "The queues for programs that connect. They are not verbs: %s, and what it serves beside it; handler is the line door.\n", text(libexec "/launch")
+      print "The queues for programs that connect. They are not verbs:"
+      print text(libexec "/launch") ", and what it serves beside it; handler is the line door."
     }
     printf ".SS %s\n%s.\n", text(usage), text(toupper(substr(what, 1, 1)) substr(what, 2))
   }
@@ -106,7 +108,7 @@ bullet { bullet = 0; gap = 1 }
 /^#     / { if (!lines) print ".nf"; lines = 1; sub(/^#     /, ""); print text($0); next }
 { sub(/^# */, ""); fill(); if (gap) print ".PP"; gap = 0; print text($0) }
 
-# option_index() - each option of a verb and the verbs that take it: letters first, then words, each in the order of their bytes
+# option_index() - each option of a verb and the verbs that take it: letters first, then words
 function option_index(  i, j, key) {
   heading("OPTIONS")
   print "Which verbs take an option; what it means stands under each verb."
@@ -126,14 +128,25 @@ END {
   finish()
   option_index()
   heading("ENVIRONMENT")
-  print "No other exported variable changes what flatq does, except those that the shell and its tools use themselves, such as PATH."
-  variable("FLATQ_DIR", "the spool; where it is not set, flatq below XDG_STATE_HOME or ~/.local/state")
+  print "No other exported variable changes what flatq does, except those that the shell and its"
+  print "tools use themselves, such as PATH."
+  variable("FLATQ_DIR",
+    "the spool; where it is not set, flatq below XDG_STATE_HOME or ~/.local/state")
   variable("XDG_STATE_HOME", "see FLATQ_DIR")
-  variable("FLATQ_QUEUE", "the queue that a verb uses where none is named, also at the line door; default where it is not set")
-  variable("FLATQ_SYNC", "on or off, when the spool is made: on, an acknowledged message survives a power cut; off, only the death of processes. Later, another value is refused")
-  variable("FLATQ_MOST_BYTES", "the largest message that push takes, in bytes; push -l and push -0 refuse all where one is larger. Where it is not set, or 0, the disk is the limit")
-  variable("FLATQ_PYTHON", "the Python that runs pressure, mqueue and shovel; python3 where it is not set")
-  variable("FLATQ_SSH", "what \\-H ssh://HOST and shovel run to connect, split at blanks; ssh \\-o BatchMode=yes where it is not set")
+  variable("FLATQ_QUEUE",
+    "the queue that a verb uses where none is named, also at the line door; default where " \
+    "it is not set")
+  variable("FLATQ_SYNC",
+    "on or off, when the spool is made: on, an acknowledged message survives a power cut; " \
+    "off, only the death of processes. Later, another value is refused")
+  variable("FLATQ_MOST_BYTES",
+    "the largest message that push takes, in bytes; push -l and push -0 refuse all where " \
+    "one is larger. Where it is not set, or 0, the disk is the limit")
+  variable("FLATQ_PYTHON",
+    "the Python that runs pressure, mqueue and shovel; python3 where it is not set")
+  variable("FLATQ_SSH",
+    "what \\-H ssh://HOST and shovel run to connect, split at blanks; ssh \\-o " \
+    "BatchMode=yes where it is not set")
   variable("API_KEY", "the key that every client of launch http has to send")
   variable("TMPDIR", "where launch and -H put temporary files; /tmp where it is not set")
   variable("TZ", "the time zone in which log prints times; the system's where it is not set")
@@ -142,11 +155,14 @@ END {
   variable("FLATQ_FOLD", "for tests: how many messages in wal/ are folded; 200")
   heading("REQUIREMENTS")
   print "The first verb after each boot tries the programs that flatq relies on."
-  print "A program that hides a failure could lose or alter messages. Then the verb ends with 70 before it stores or takes anything, and its"
-  print "line names the program, what it does, and what to install. doctor \\-v and flatq \\-\\-version \\-v show what is tried."
+  print "A program that hides a failure could lose or alter messages. Then the verb ends with"
+  print "70 before it stores or takes anything, and its line names the program, what it does, and"
+  print "what to install. doctor \\-v and flatq \\-\\-version \\-v show what is tried."
   variable("busybox, as on Alpine", "apk add coreutils sed; if there is no flock, apk add flock")
-  variable("busybox whose shell runs its own programs whatever PATH says", "run flatq by another shell: apk add dash")
-  variable("uutils before 0.12, toybox", "GNU coreutils, first in PATH; on Ubuntu: apt install coreutils-from-gnu")
+  variable("busybox whose shell runs its own programs whatever PATH says",
+    "run flatq by another shell: apk add dash")
+  variable("uutils before 0.12, toybox",
+    "GNU coreutils, first in PATH; on Ubuntu: apt install coreutils-from-gnu")
   variable("no /dev/full", "mount /dev")
   variable("no /proc", "mount /proc")
   variable("a shell but dash, busybox ash and bash", "run flatq by one of these")
