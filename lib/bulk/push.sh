@@ -86,11 +86,10 @@ bulk_flats_make() {
   bulk_priority=$padded
   bulk_blocks || return
   bulk_said=$(
+    set -a
     FLATQ_STAGE=$bulk_stage FLATQ_FIRST=$bulk_first FLATQ_PRIORITY=$bulk_priority FLATQ_NONCE=$nonce
     FLATQ_REST=.0.0.$push_lease.0.$epoch_time. FLATQ_LINES=$flat_lines FLATQ_BYTES=$flat_bytes
     FLATQ_LARGE=$large_body FLATQ_MOST=${FLATQ_MOST_BYTES:-} FLATQ_END=$bulk_mode
-    export FLATQ_STAGE FLATQ_FIRST FLATQ_PRIORITY FLATQ_NONCE FLATQ_REST FLATQ_LINES FLATQ_BYTES \
-      FLATQ_LARGE FLATQ_MOST FLATQ_END
     bulk_flats
   )
   bulk_code=$?

@@ -1,5 +1,16 @@
 # engine/python.sh - run the verbs that are written in Python: find the interpreter and the package
 
+# python_option - add the option that getopts has found to python_words: --once, or a number
+python_option() {
+  case $option${OPTARG:-} in
+  -once) python_words="$python_words --once" ;;
+  [nwbz]*)
+    option_number "$option" "$OPTARG" 4294967295
+    python_words="$python_words -$option $number" ;;
+  *) other_option ;;
+  esac
+}
+
 # python_run MODULE ARGUMENT ... - become `python3 -m MODULE`, or $FLATQ_PYTHON, with the package
 # from the source tree, around a wheel's shell files, or among that Python's own
 python_run() {
