@@ -1,9 +1,9 @@
 # worker/run.sh - one worker: take a message, run the command for it (worker/job.sh), settle it
 # (worker/outcome.sh), and so on
 #
-# Descriptors: 0 under a parent the pipe to it (worker/pool.sh); 3 and 4 the pipes to the helper and
-# from it; 5 standard error; 6 the message, for the command. take_stop: take no further message.
-# work_abort: the signal on which the command is ended and its message given back.
+# Descriptors: lib/CONTRIBUTING.md; and 0 under a parent, the pipe to it (worker/pool.sh). take_stop:
+# take no further message. work_abort: the signal on which the command is ended and its message given
+# back.
 
 need engine/clock engine/process engine/take engine/wait engine/settle \
   worker/helper worker/job worker/outcome

@@ -64,7 +64,7 @@ def commands(text):
 
 
 @pytest.mark.parametrize("page, least", [("README.md", 10), ("lib/doors/README.md", 5),
-    ("lib/worker/README.md", 9)])
+    ("lib/worker/README.md", 7)])
 def test_session(tmp_path, spool, page, least):
     """One shell runs the blocks of a page as they are, in order, and prints every line of output
     that they show."""
