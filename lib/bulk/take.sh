@@ -151,11 +151,14 @@ bulk_flats() {
   block_leave "${bulk_place#queue/}"
 }
 
-# bulk_print l|0 - write out the batch's messages in order, each with its end
+# bulk_print - write out the batch's messages in order, in the form that bulk_mode says
 bulk_print() {
   door_reply large || return
-  if [ "$1" = l ]; then bulk_end=Cg==; else bulk_end=AA==; fi
-  piped 'base64 -d' bulk_coded || bulk_not_printed
+  if [ "$bulk_mode" = 6 ]; then
+    bulk_coded || bulk_not_printed
+  else
+    piped 'base64 -d' bulk_coded || bulk_not_printed
+  fi
 }
 
 # bulk_not_printed - set `why`, and return 74
@@ -164,12 +167,17 @@ bulk_not_printed() {
   return 74
 }
 
-# bulk_coded - print each message, then its end, as a line of base64: base64 -d accepts pieces that
-# were padded one by one. Not by awk: mawk's time is the square of a line's length
+# bulk_coded - print each message as a line of base64, and its end as another: base64 -d accepts
+# pieces that were padded one by one. Not by awk: mawk's time is the square of a line's length
 # shellcheck disable=SC2086 # names without blanks
 bulk_coded() {
-  set -- -e 's/^[0-9a-z.-]*[[:blank:]]//' -e "s/\$/\\
-$bulk_end/"
+  set -- -e 's/^[0-9a-z.-]*[[:blank:]]//'
+  case $bulk_mode in
+  l) set -- "$@" -e 's/$/\
+Cg==/' ;;
+  0) set -- "$@" -e 's/$/\
+AA==/' ;;
+  esac
   if [ -n "$bulk_ids" ]; then
     (cd "$q/body" && exec sed "$@" $bulk_ids)
   else
@@ -185,8 +193,9 @@ bulk_measure() {
       printf '%s\n' $bulk_names
     else
       cd "$q/out/$batch" && exec cut -f 1 $bulk_names
-    fi | bulk_awk -F . -v "count=$bulk_got" \
-      '{ sum += $8 + 1 } END { if (NR != count) exit 1; printf "%.0f", sum }'
+    fi | bulk_awk -F . -v "count=$bulk_got" -v "mode=$bulk_mode" "$letters_awk"'
+      { sum += (mode == "6" ? letters($8) : $8) + 1 }
+      END { if (NR != count) exit 1; printf "%.0f", sum }'
   ) && printf '%s\n' "$bulk_sum" || bulk_not_printed
 }
 
@@ -201,7 +210,7 @@ bulk_received() {
   door_waits 0 || :
 }
 
-# bulk_pop l|0 COUNT SECONDS QUEUE ... - write out and settle up to COUNT messages; wait up to
+# bulk_pop l|0|6 COUNT SECONDS QUEUE ... - write out and settle up to COUNT messages; wait up to
 # SECONDS for the first
 bulk_pop() {
   bulk_mode=$1 bulk_left=$2 take_seconds=$3
@@ -232,7 +241,7 @@ bulk_pop_queues() {
     66.1 | 69.1) return 0 ;;
     *) return $bulk_code ;;
     esac
-    { [ -z "${bulk_asks:-}" ] || bulk_measure; } && bulk_print "$bulk_mode" && bulk_received || {
+    { [ -z "${bulk_asks:-}" ] || bulk_measure; } && bulk_print && bulk_received || {
       bulk_held || return
       # A body that cannot be read is set aside at the second try
       # shellcheck disable=SC2086 # names without blanks

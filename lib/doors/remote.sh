@@ -62,22 +62,23 @@ remote_host_read() {
 # does not know; remote_most, the seconds in which something has to move; and what a pop asks for
 remote_look() {
   remote_named=1 remote_most=60 remote_wait='' remote_left=1 remote_mark=
-  while getopts :hp:d:t:k:w:n:r:s:b:m:aelf0 option; do
+  while getopts :hp:d:t:k:w:n:r:s:b:m:aelf06 option; do
     case $FLATQ_VERB$option in
     push[en]) die 64 '-e and -n do not go with -H: the message is all of the input' ;;
-    *h | pop[!wnl0]) other_option ;;
+    *h | pop[!wnl06]) other_option ;;
     *w)
       option_number w "$OPTARG" 4294967295
       remote_wait="-w $number" remote_most=$((60 + number)) ;;
     popn) option_number n "$OPTARG" 4294967295; remote_left=$number ;;
     popl) remote_mark='\n' ;;
     pop0) remote_mark='\000' ;;
+    pop6) remote_mark=coded ;;
     esac
   done
   remote_options=$((OPTIND - 1))
   shift "$remote_options"
   OPTIND=1
-  [ "$remote_left" = 1 ] || [ -n "$remote_mark" ] || die 64 '-n needs -l or -0'
+  [ "$remote_left" = 1 ] || [ -n "$remote_mark" ] || die 64 '-n needs -l, -0 or -6'
   [ "$remote_left" != 0 ] || die 65 '-n takes a number from 1'
   case $FLATQ_VERB in
   log | top | work | doctor | import | claim | settle | unclaim | pressure | mqueue | shovel | door)
@@ -323,8 +324,13 @@ remote_message() {
   [ $# -eq 4 ] && is_number "$4" 999999999999999 &&
     [ "$remote_size" = $((${#remote_line} + 1 + number)) ] || return 74
   why='the message could not be written out in full'
-  # shellcheck disable=SC2059 # a constant of ours
-  head -c "$number" <&6 && { [ -z "$remote_mark" ] || printf "$remote_mark"; } || return 74
+  if [ "$remote_mark" = coded ]; then
+    set -- "$remote_directory/body" "$remote_directory/coded"
+    head -c "$number" <&6 >"$1" && base64 <"$1" >"$2" && tr -d '\n' <"$2" && printf '\n'
+  else
+    # shellcheck disable=SC2059 # a constant of ours
+    head -c "$number" <&6 && { [ -z "$remote_mark" ] || printf "$remote_mark"; }
+  fi || return 74
 }
 
 # remote_back - give back what a reserve got, if it was not written out; keep `why`. Signals wait

@@ -12,6 +12,7 @@ import operator
 import os
 import warnings
 from abc import ABC, abstractmethod
+from binascii import a2b_base64
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
 from collections.abc import Sequence
 from contextlib import suppress
@@ -89,6 +90,10 @@ def _stats(out: bytes) -> dict[str, int]:
 def _segments(out: bytes) -> list[Segment]:
     words = (line.split(b" ", 2) for line in out.splitlines())
     return [Segment(int(offset), int(count), os.fsdecode(path)) for offset, count, path in words]
+
+
+def _lines(out: bytes) -> list[bytes]:
+    return [a2b_base64(line) for line in out.split(b"\n")[:-1]]
 
 
 def _nothing(out: bytes) -> None:
@@ -241,29 +246,21 @@ class AsyncQueue(_Queue):
         return await self._call("pop", bytes, w=wait)
 
     async def drain(self, count: int | None = None, *, end: bytes | None = None) -> list[bytes]:
-        r"""Take and delete all ready messages, or `count`; [] if there is none.
+        """Take and delete all ready messages, or `count`; [] if there is none.
 
-        With end=b"\n" or b"\0", which no message may hold, one process takes
-        all; with None it is a pop each, for any bytes. What came before an
-        Error or a cancellation is returned; any other exception has it as
-        `taken`. With an `end`, the last of these may come again.
+        One process takes all. What came before an Error or a cancellation is
+        returned; any other exception has it as `taken`. The last of these may
+        come again. `end` is deprecated: a message may hold any bytes.
         """
-        if end not in (None, b"\n", b"\0"):
-            raise ValueError("end is a newline, a NUL or None")
-        taken: list[bytes] = []
-        verb = "drain" if count is None else "pop"
-        bulk = self._made(verb, lambda out: out.split(end)[:-1], n=count,
-                          flag="-l" if end == b"\n" else "-0")
+        if end is not None:
+            warnings.warn("Queue.drain: end is not needed", DeprecationWarning, stacklevel=4)
+        call = self._made("drain" if count is None else "pop", _lines, n=count, flag="-6")
         try:
-            if end is not None:
-                return await self._run(bulk)
-            while count is None or len(taken) < count:
-                taken.append(await AsyncQueue.pop(self))
+            return await self._run(call)
         except (Empty, Closed):
-            pass
+            return _lines(call.said)
         except BaseException as error:
-            if end is not None:
-                taken = bulk.parse(bulk.said)
+            taken = _lines(call.said)
             # Return them, since nobody else will get them
             if type(error).__name__ == "CancelledError" and taken:
                 from . import aio
@@ -272,7 +269,7 @@ class AsyncQueue(_Queue):
             elif not isinstance(error, Error) or not taken:
                 error.taken = taken  # type: ignore[attr-defined]
                 raise
-        return taken
+            return taken
 
     async def reserve(self, *, wait: float = 0, lease: float | None = None) -> AsyncReserved:
         """Take a message until it is deleted, released or buried.

@@ -81,11 +81,12 @@ class Call(Generic[T]):
     host: str = ""
     wait: float = 0
     timeout: float | None = None
+    said: bytes = b""
 
     def __enter__(self) -> Call[T]:
         words = ["sh", str(home() / "flatq"), *(["-H", self.host] if self.host else [])]
         env = {**os.environ, **({} if self.path is None else {"FLATQ_DIR": self.path})}
-        self.said, self.stopped = b"", 0
+        self.stopped = 0
         try:
             # An unclaim that outlived us would give back what our successor claims
             if self.wait or self.verb == "unclaim":

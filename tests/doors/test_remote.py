@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import time
+from base64 import b64encode
 
 import pytest
 
@@ -54,7 +55,13 @@ def there_and_back(far):
         check=0).out.split()
     assert int(last) - int(first) == 2999
     assert far("pop", "-l", "-n", "3", "jobs", check=0).out == b"0\n1\n2\n"
-    assert far("drain", "jobs", check=0).out == b"".join(b"%d\n" % n for n in range(3, 3000))
+    far("push", "-p", "1", "jobs", input=ANY * 9, check=0)
+    assert far("pop", "-6", "-n", "2", "jobs", check=0).out == b64encode(ANY * 9) + b"\nMw==\n"
+    far("push", "-p", "1", "jobs", input=ANY * 9, check=0)
+    assert far("pop", "-6", "jobs", check=0).out == b64encode(ANY * 9) + b"\n"
+    assert far("drain", "jobs", check=0).out == b"".join(b"%d\n" % n for n in range(4, 3000))
+    far("push", "coded", input=ANY * 9, check=0)
+    assert far("drain", "-6", "coded", check=0).out == b64encode(ANY * 9) + b"\n"
     refused(far("push", "-k", "two words", "jobs", input=b"x"), 65)
 
 

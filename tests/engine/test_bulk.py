@@ -78,6 +78,10 @@ def test_many_strange_files_are_passed_over(flatq, spool):
     assert flatq("drain", "q", check=0).out == b"m\n" * 600
 
 
+def lines(bodies):
+    return b"".join(base64.b64encode(body) + b"\n" for body in bodies)
+
+
 @pytest.mark.shells
 def test_any_bytes_by_nul(flatq):
     sent = messages(1200)
@@ -87,7 +91,8 @@ def test_any_bytes_by_nul(flatq):
     assert flatq("pop", "-0", "-n", "700", "q", check=0).out == b"".join(m + b"\0"
         for m in sent[:700])
     assert flatq("pop", "q", check=0).out == sent[700]
-    assert flatq("drain", "-0", "q", check=0).out == b"".join(m + b"\0" for m in sent[701:])
+    assert flatq("pop", "-6", "-n", "9", "q", check=0).out == lines(sent[701:710])
+    assert flatq("drain", "-0", "q", check=0).out == b"".join(m + b"\0" for m in sent[710:])
 
 
 def test_without_perl(flatq, tmp_path):

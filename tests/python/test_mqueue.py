@@ -99,7 +99,7 @@ def test_an_interruption_says_nothing_of_the_queue(flatq, kernel, way):
                           capture_output=True, timeout=100)
     assert (done.returncode, done.stderr) == (0, b"")
     if way == "in":
-        assert kernel.current_messages == 0 and Queue("jobs").drain(end=b"\0") == [b"1", b"2"]
+        assert kernel.current_messages == 0 and Queue("jobs").drain() == [b"1", b"2"]
     else:
         assert [kernel.receive(0)[0] for _ in range(2)] == [b"1", b"2"]
 

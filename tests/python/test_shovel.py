@@ -191,7 +191,7 @@ def far(kind, flatq, tmp_path, request):
 
 
 def drained(queue):
-    return Queue(queue).drain(end=b"\0")
+    return Queue(queue).drain()
 
 
 def arrive(far, bodies, seconds=30):

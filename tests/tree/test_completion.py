@@ -20,7 +20,7 @@ LINES = {
     "flatq -H host:1 pop j": [],
     "flatq pop ": ["a$b;(c)", "jobs", "jolt"], "flatq pop -w 5 jo": ["jobs", "jolt"],
     "flatq pop -w ": [], "flatq stat jobs jol": ["jolt"],
-    "flatq pop -": ["-0", "-l", "-n", "-w"], "flatq work --m": ["--max"],
+    "flatq pop -": ["-0", "-6", "-l", "-n", "-w"], "flatq work --m": ["--max"],
     "flatq work -q job": ["jobs"], "flatq work -q jobs -- tru": [],
     "flatq peek -s re": ["ready", "reserved"], "flatq delete jol": ["jolt:"],
     "flatq delete jolt:": ["jolt:4"], "flatq peek jolt:": ["jolt:2", "jolt:4"],
