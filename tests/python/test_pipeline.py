@@ -308,6 +308,7 @@ def all_of(terminal):
     return said
 
 
+@pytest.mark.slow
 def test_progress_on_a_terminal(job, flatq, tmp_path, monkeypatch):
     """One line that is written again and again, and removed at the end."""
     fill(flatq, 0, 300)
@@ -468,6 +469,7 @@ def test_a_drain_that_was_killed_goes_on_under_another_path(job, flatq, tmp_path
     assert sorted(table(out)["value"].to_pylist(), key=int) == numbers(100)
 
 
+@pytest.mark.slow
 def test_load_of_what_is_not_utf_8(job, flatq, tmp_path):
     """A CSV or JSON file in another encoding is refused, and read if the encoding is named. The
     lines of a text are bytes, as they are."""
@@ -729,6 +731,7 @@ def test_continuous(java, flatq, tmp_path):
     assert b"reserved 0\n" in flatq("stat", "default", check=0).out
 
 
+@pytest.mark.slow
 def test_told_before_it_has_begun(java, flatq, tmp_path):
     """The signal comes while Java starts. The job ends at once with 0, and has claimed nothing."""
     fill(flatq, 0, 100)

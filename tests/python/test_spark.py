@@ -83,6 +83,7 @@ def fails(call, text):
         str(raised.value)[-3000:])
 
 
+@pytest.mark.slow
 def test_batch(spark, flatq):
     """A look takes nothing. A claim stays until it is settled. Filters reach the source."""
     fill(flatq, 0, 1200)
@@ -343,6 +344,7 @@ def test_one_query_a_consumer(spark, flatq, tmp_path):
     empty(flatq)
 
 
+@pytest.mark.slow
 def test_claims_ahead(flatq, monkeypatch):
     """While a batch runs, the source settles the batch before it, and claims the next one if that
     follows at once: no more than its limit, and no message that came after the start. An error
@@ -761,12 +763,14 @@ def test_the_names_of_before():
     assert raised.value.__suppress_context__
 
 
+@pytest.mark.slow
 def test_the_session_of_before(spark):
     """In a session that is there, it changes nothing but to register."""
     with pytest.deprecated_call(match="SparkSession.builder"):
         assert flatq_spark.session(master="local[2]") is spark
 
 
+@pytest.mark.slow
 def test_the_pages_example(spark, flatq, tmp_path, monkeypatch):
     """python/README.md's, as it stands, but for where it reads and writes."""
     page = (ROOT / "python/README.md").read_text()
