@@ -111,13 +111,10 @@ door_row() {
   door_local=$1 door_remote=$2 door_state=$3 door_unsent=${4%:*}
 }
 
-# door_ask PERL PYTHON - ask one of the scripts about the connection, its standard input; return 0
-# for yes, 1 for no, else unknown
+# door_ask PERL - ask the script about the connection, its standard input; return 0 for yes, 1 for
+# no, else unknown
 door_ask() {
   perl -e "$1" 0>&1 >/dev/null
-  ask_code=$?
-  [ $ask_code -gt 1 ] || return $ask_code
-  python3 -c "$2" 0>&1 >/dev/null
 }
 
 # door_turn - called while a verb waits: stop that if the client is gone
@@ -132,10 +129,7 @@ door_client_gone() {
     # Sending nothing fails on a socket whose client is gone, and on a pipe. Then select reports
     # the socket as readable, and the writing end of a pipe if nobody reads it
     door_ask 'open OUT, ">&=0"; exit 1 if defined send(OUT, "", 0x4000);
-      vec($ends, 0, 1) = 1; exit !(select($ends, undef, undef, 0) > 0)' 'import select
-look = select.poll()
-look.register(0, 0)
-raise SystemExit(not look.poll(0))'
+      vec($ends, 0, 1) = 1; exit !(select($ends, undef, undef, 0) > 0)'
     return
   fi
   [ -n "$door_inode" ] || return 1
@@ -161,9 +155,9 @@ door_reply() {
 # writes block; return 75 if it might be cut
 door_blocking() {
   [ -z "$door_blocks" ] && [ ${#1} -gt 4 ] || return 0
-  if ! door_ask 'use Fcntl; exit !fcntl(STDIN, F_SETFL, fcntl(STDIN, F_GETFL, 0) & ~O_NONBLOCK)' \
-    'import os; os.set_blocking(0, True)'; then
-    why='a large answer to a client that sends no more needs perl or python3 here'
+  if ! door_ask 'use Fcntl; exit !fcntl(STDIN, F_SETFL, fcntl(STDIN, F_GETFL, 0) & ~O_NONBLOCK)'
+  then
+    why='a large answer to a client that sends no more needs perl here'
     # Write through ncat, which must still live
     door_ncat_lives && exec >&4 || return 75
     door_inode=
@@ -175,8 +169,7 @@ door_blocking() {
 door_nodelay() {
   [ -n "$door_inode" ] && [ -z "$door_relayed$door_prompt" ] || return 0
   door_prompt=1
-  door_ask 'exit !setsockopt(STDIN, 6, 1, 1)' \
-    'import socket; socket.socket(fileno=0).setsockopt(6, 1, 1)' || :
+  door_ask 'exit !setsockopt(STDIN, 6, 1, 1)' || :
 }
 
 # door_delivered - return 0 once the client's system has acknowledged the whole answer, or ncat,
@@ -193,18 +186,10 @@ door_delivered() {
       exit 0 if $unsent == 0 && $acked >= $sent - $again;
       exit 1 if $state == 7;
       select undef, undef, undef, 0.05;
-    } exit 1' 'import socket, struct, time
-client = socket.socket(fileno=0)
-for look in range('$door_looks'):
-    info = client.getsockopt(6, 11, 256)
-    state, acked, unsent, sent, again = struct.unpack_from("=B119xQ16xL52xQQ", info)
-    if unsent == 0 and acked >= sent - again: raise SystemExit(0)
-    if state == 7: break
-    time.sleep(0.05)
-raise SystemExit(1)'
+    } exit 1'
   door_code=$?
   [ $door_code -ne 0 ] || return 0
-  # Without perl and python3, or before Linux 4.19, the table says it as long as it has the row
+  # Without perl, or before Linux 4.19, the table says it as long as it has the row
   while [ $door_code -gt 1 ] && door_row && [ $door_looks -gt 0 ]; do
     [ "$door_unsent" != 00000000 ] || return 0
     sleep 0.05

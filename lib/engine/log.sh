@@ -133,15 +133,12 @@ log_read() {
 }
 
 # log_wait - wait for a second, and return 1; 0: standard output is a pipe that nobody reads, whose
-# writing end select and poll then call readable
+# writing end select then calls readable
 log_wait() {
   if [ -p /proc/self/fd/1 ]; then
     need doors/door
     # shellcheck disable=SC2016 # a variable of perl's
-    door_ask 'vec($ends, 0, 1) = 1; exit !(select($ends, undef, undef, 1) > 0)' 'import select
-look = select.poll()
-look.register(0, 0)
-raise SystemExit(not look.poll(1000))' 0>&1
+    door_ask 'vec($ends, 0, 1) = 1; exit !(select($ends, undef, undef, 1) > 0)' 0>&1
     log_code=$?
     [ $log_code -gt 1 ] || return $log_code
   fi

@@ -406,7 +406,7 @@ def test_a_message_that_cannot_be_answered_with_is_back(shell, flatq, honest):
 
 @pytest.mark.parametrize("verb, asked, said", [
     *(("handler", request,
-    rb"error 75 a large answer to a client that sends no more needs perl or python3 here\n")
+    rb"error 75 a large answer to a client that sends no more needs perl here\n")
       for request in (b"list jobs\n", b"stat\n", b"drain jobs\n", b"pop -l jobs\n", b"pop jobs\n")),
       ("handler", b"@n1@list jobs\n", rb"1 ready .*\n\nn1 ok\n"),
     ("beanstalk", b"put 0 0 60 20000\r\n%b\r\nreserve\r\n" % (b"x" * 20_000), rb"INSERTED 2\r\n"),
@@ -414,8 +414,7 @@ def test_a_message_that_cannot_be_answered_with_is_back(shell, flatq, honest):
 def test_an_answer_that_may_be_cut_is_not_begun(shell, flatq, stub, verb, asked, said):
     """The client sends no more, so its ncat has ended. Nothing can make its connection blocking.
     The door once said so to nobody, and went on."""
-    for name in ("perl", "python3"):
-        stub(name, "exit 127")
+    stub("perl", "exit 127")
     push(flatq, b"x" * 300_000, "jobs")
     with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(
             listener.getsockname()) as client:
@@ -780,8 +779,7 @@ def served(flatq, port):
 
 
 @pytest.mark.parametrize("verb, hidden", [
-    *((verb, ()) for verb in ("pop", "pop -l", "drain", "reserve")), ("pop -l", ("perl",)),
-    ("pop", ("perl", "python3"))])
+    *((verb, ()) for verb in ("pop", "pop -l", "drain", "reserve")), ("pop", ("perl",))])
 def test_a_client_that_takes_a_part(door, flatq, stub, verb, hidden):
     """The client reads nothing, and its system has room for only a part of the answer. It resets
     the connection after having acknowledged that part: the messages come back."""

@@ -65,10 +65,7 @@ door_turn() {
   else
     # POLLRDHUP, and POLLHUP of a pipe
     # shellcheck disable=SC2016 # perl's variables
-    door_ask 'use IO (); @in = (0, 0x2000); IO::Poll::_poll(0, @in); exit !$in[1]' 'import select
-look = select.poll()
-look.register(0, select.POLLRDHUP)
-raise SystemExit(not look.poll(0))' >&0 || return 0
+    door_ask 'use IO (); @in = (0, 0x2000); IO::Poll::_poll(0, @in); exit !$in[1]' >&0 || return 0
   fi
   take_stop=1
 }
