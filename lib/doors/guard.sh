@@ -12,8 +12,8 @@
 #
 # guard_of_PID has the fields of a connection; times are seconds since the start:
 #   time, server    TIME and NCAT
-#   state, verb     line, 414 or 431 (not read yet), verb, gone (seen dead once), or why it was
-#                   ended
+#   outcome         `-`; gone (seen dead once), or why it was ended
+#   line, verb      line, 414 or 431 (not read yet), else `-`; then VERB
 #   quiet, mark     when bytes last moved, or until when it may be silent; how many had moved
 #   slow, coarse    the same, in steps of 10,000 bytes
 #   unsent          what waited for the client at the last look; or `long`, if its line was
@@ -21,7 +21,7 @@
 
 need engine/process engine/clock doors/door
 
-guard_list='' guard_count=0 guard_now=0 guard_last=000000000000 guard_due=1 guard_wal=0
+guard_list='' guard_count=0 guard_now=0 guard_last='' guard_due=1 guard_wal=0
 guard_code=69 guard_told='' guard_group='' door_unix=''
 
 # guard - read lines until `x`, or until nobody writes or tells the time
@@ -60,15 +60,15 @@ guard_take() {
   esac
   eval "set -- $1 \${guard_of_$1:-}"
   [ $# -gt 1 ] || return 1
-  guard_pid=$1 guard_time=$2 guard_server=$3 guard_state=$4 guard_verb=$5 guard_quiet=$6 \
-    guard_mark=$7 guard_slow=$8 guard_coarse=$9
+  guard_pid=$1 guard_time=$2 guard_server=$3 guard_outcome=$4 guard_line=$5 guard_verb=$6 \
+    guard_quiet=$7 guard_mark=$8 guard_slow=$9
   shift 9
-  guard_unsent=$1 guard_from=$2
+  guard_coarse=$1 guard_unsent=$2 guard_from=$3
 }
 
 guard_put() {
-  eval "guard_of_$guard_pid=\"$guard_time $guard_server $guard_state $guard_verb $guard_quiet \
-$guard_mark $guard_slow $guard_coarse $guard_unsent $guard_from\""
+  eval "guard_of_$guard_pid=\"$guard_time $guard_server $guard_outcome $guard_line $guard_verb \
+$guard_quiet $guard_mark $guard_slow $guard_coarse $guard_unsent $guard_from\""
 }
 
 # guard_forget - forget the connection; its PID stays in guard_list until the next look
@@ -77,23 +77,15 @@ guard_forget() {
   guard_count=$((guard_count - 1))
 }
 
-# guard_serves - return whether the connection has neither been seen dead nor been ended
-guard_serves() {
-  case $guard_state in
-  line | 4?? | verb) ;;
-  *) return 1 ;;
-  esac
-}
-
 # guard_hears l|r PID WORD ... - note what the handler says
 guard_hears() {
   # It was refused, and has missed the USR1
-  guard_serves || { guard_kill TERM; return; }
+  [ "$guard_outcome" = - ] || { guard_kill TERM; return; }
   if [ "$1" = l ]; then
-    guard_state=verb guard_verb=$4
+    guard_line=- guard_verb=$4
     guard_waits "$3"
   else
-    guard_state=$3
+    guard_line=$3
     read -r guard_rest guard_from <"/proc/$2/io" || guard_from=0
     guard_waits 0
   fi
@@ -103,15 +95,16 @@ guard_hears() {
 guard_connects() {
   # An earlier handler of that PID was killed
   ! guard_take "${2:-}" || { guard_log killed; guard_forget; }
-  guard_pid=$2 guard_server=$3 guard_time=$4 guard_state=line guard_verb=- guard_mark=0 \
-    guard_coarse=0 guard_from=0
+  guard_pid=$2 guard_server=$3 guard_time=$4 guard_outcome=- guard_line=line guard_verb=- \
+    guard_mark=0 guard_coarse=0 guard_from=0
+  guard_waits 0
   [ "$guard_count" -lt "$launch_most" ] || {
-    guard_state=too-many
+    guard_outcome=too-many
     # The handler tells its client
-    ! guard_lives "$guard_pid" || kill -USR1 "$guard_pid"
+    owner_dead "$guard_pid-$guard_time" || kill -USR1 "$guard_pid"
+    guard_waits 2
   }
   guard_count=$((guard_count + 1)) guard_list="$guard_list $guard_pid"
-  guard_waits 0
 }
 
 # guard_waits SECONDS - let the connection be silent for so long
@@ -120,20 +113,15 @@ guard_waits() {
   guard_put
 }
 
-# guard_lives PID - return whether this is still the process that the connection had
-guard_lives() {
-  process_started "$1" && ! [ "$started" \> "$guard_time" ]
-}
-
 # guard_family - set guard_pids to those of the handler, its children and its ncat that live
 guard_family() {
   guard_pids=
-  ! guard_lives "$guard_pid" || {
+  owner_dead "$guard_pid-$guard_time" || {
     read -r guard_pids <"/proc/$guard_pid/task/$guard_pid/children"
     guard_pids="$guard_pid $guard_pids"
   }
   read -r guard_rest <"/proc/$guard_server/comm" && [ "$guard_rest" = ncat ] &&
-    guard_lives "$guard_server" && guard_pids="$guard_pids $guard_server"
+    ! owner_dead "$guard_server-$guard_time" && guard_pids="$guard_pids $guard_server"
 }
 
 # guard_kill SIGNAL - signal the handler before ncat: if its input ended, a push would be whole
@@ -152,9 +140,8 @@ guard_log() {
 guard_second() {
   # Seconds that waited in the pipe count as one
   clock_read
-  clock_between "$guard_last" "$now"
-  [ "$between_s" -ne 0 ] || [ "$between_c" -ge 50 ] || return 0
-  guard_last=$now guard_now=$((guard_now + 1))
+  [ "${now%??}" != "$guard_last" ] || return 0
+  guard_last=${now%??} guard_now=$((guard_now + 1))
   [ -z "$launch_parent" ] || ! owner_dead "$launch_parent" || return 1
   guard_checkpoint
   # If there are many, look at some each second, in turn
@@ -183,35 +170,33 @@ guard_checkpoint() {
 # in the pipe: leave one that is dead, or has read much, until the next look
 guard_look() {
   if owner_dead "$guard_pid-$guard_time"; then
-    ! guard_serves || { guard_state=gone; guard_put; return 0; }
+    case $guard_outcome in
+    -) guard_outcome=gone; guard_put; return 0 ;;
     # Its children would keep the connection open
-    [ "$guard_state" != gone ] || { guard_kill TERM; guard_state=killed; }
-    guard_log "$guard_state"
+    gone) guard_kill TERM; guard_outcome=killed ;;
+    esac
+    guard_log "$guard_outcome"
     guard_forget
     return 1
-  elif ! guard_serves; then
-    # One that was just refused is still telling its client
-    clock_between "$guard_time" "$now"
-    [ "$guard_state" = too-many ] && [ "$between_s" -lt 2 ] || guard_kill KILL
-    return 0
   fi
+  # One that was just refused is still telling its client
   [ "$guard_quiet" -le "$guard_now" ] || return 0
+  [ "$guard_outcome" = - ] || { guard_kill KILL; return 0; }
   guard_measure
-  if [ "$guard_state" != verb ] && [ $((guard_read - guard_from)) -ge 1000000 ]; then
+  if [ "$guard_line" != - ] && [ $((guard_read - guard_from)) -ge 1000000 ]; then
     if [ "$guard_unsent" = long ]; then guard_too_long; else guard_unsent=long; fi
   elif [ "$launch_idle" -eq 0 ]; then
     :
   elif [ $((guard_now - guard_slow)) -ge $((launch_idle * 10)) ]; then
-    guard_state=slow
+    guard_outcome=slow
     guard_kill TERM
-  # 0: the bytes cannot be counted
-  elif [ $((guard_now - guard_quiet)) -ge "$launch_idle" ] && [ "$guard_mark" != 0 ]; then
+  elif [ $((guard_now - guard_quiet)) -ge "$launch_idle" ]; then
     # A slow client reads long before the handler can write more
     door_socket "$guard_pid" 1
     if [ -n "$door_inode" ] && door_row && [ "$door_unsent" != "$guard_unsent" ]; then
       guard_unsent=$door_unsent guard_quiet=$guard_now
     else
-      guard_state=idle
+      guard_outcome=idle
       guard_kill TERM
     fi
   fi
@@ -222,12 +207,12 @@ guard_look() {
 guard_too_long() {
   guard_text='HTTP/1.1 %s\r\nContent-Length: 0\r\nConnection: close\r\n\r\n'
   # shellcheck disable=SC2059 # a format of ours
-  case $launch_door.$guard_state in
+  case $launch_door.$guard_line in
   http.431) printf "$guard_text" '431 Request Header Fields Too Large' ;;
   http.*) printf "$guard_text" '414 URI Too Long' ;;
   *) printf 'error 65 line too long\n' ;;
   esac >"/proc/$guard_pid/fd/4"
-  guard_state=line-too-long
+  guard_outcome=line-too-long
   kill -KILL "$guard_pid"
 }
 

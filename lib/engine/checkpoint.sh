@@ -55,9 +55,9 @@ spool_sweep() {
   spool_all=${1:-}
   wait_sweep "$spool_all"
   for spool_path in "$FLATQ_DIR"/.drop.* "$FLATQ_DIR"/.ids.old.* "$FLATQ_DIR"/.probe.* \
-    ${spool_all:+"$FLATQ_DIR"/.doors/[0-9]*}; do
+    "$FLATQ_DIR"/.doors/[0-9]*-[0-9]*; do
     [ -e "$spool_path" ] || continue
-    [ -n "$spool_all" ] || owner_dead "${spool_path##*.}" || continue
+    [ -n "$spool_all" ] || owner_dead "${spool_path##*[./]}" || continue
     rm -rf "$spool_path"
   done
   [ -n "$spool_all" ] || return 0

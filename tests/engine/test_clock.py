@@ -319,14 +319,15 @@ def test_what_processes_of_an_earlier_boot_have_left(flatq, spool, clock):
     owner = f"{os.getpid()}-999999999999"
     left = [spool / path for path in (f".wait/{owner}.0123456789ab",
         f".doors/wait/{owner}.0123456789ab", f"q/wait/{owner}.0123456789ab",
-        f".doors/{owner}/began",
-                                      f".drop.0123456789ab.{owner}/conf",
-                                      f".ids.old.0123456789ab.{owner}/1000")]
+        f".doors/{owner}/began", f".drop.0123456789ab.{owner}/conf",
+        f".ids.old.0123456789ab.{owner}/1000")]
     for path in left:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
+    dead = spool / f".doors/{os.getpid()}-000000000001"
+    dead.mkdir()
     flatq("wal", check=0)
-    assert all(path.exists() for path in left)
+    assert all(path.exists() for path in left) and not dead.exists()
     clock.reboot("second")
     flatq("wal", check=0)
     assert not [path for path in left if path.exists()
