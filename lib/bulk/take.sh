@@ -33,24 +33,6 @@ bulk_batch() {
   esac
 }
 
-# bulk_elsewhere - set scan_name to the first name outside bulk_place; empty: there is none. Of
-# queue/, bulk_place is one block, whose last file may reach beyond the first of the next
-bulk_elsewhere() {
-  scan_name=
-  [ "$bulk_place" = wal ] || scan_least wal "$q"/wal/*
-  for scan_path in "$q"/queue/*; do
-    case ${scan_path##*/} in
-    *[!0-9.]*) continue ;;
-    esac
-    [ "queue/${scan_path##*/}" \> "$bulk_place" ] || [ "${bulk_place%%/*}" != queue ] || continue
-    scan_least queue "$scan_path"/*
-    [ "$scan_count" = 0 ] || break
-  done
-  for scan_path in "$q"/head/*; do
-    [ "head/${scan_path##*/}" = "$bulk_place" ] || scan_least head "$scan_path"/*
-  done
-}
-
 # batch_new - set `batch` to the name in out/ of a batch of this process
 batch_new() {
   nonce_read
@@ -72,7 +54,7 @@ bulk_move() {
 
 # bulk_singles - take the single messages of bulk_place that come before all others; 66: look again
 bulk_singles() {
-  bulk_elsewhere
+  queue_scan "$q/$bulk_place"
   for bulk_path in "$q/$bulk_place"/*; do
     bulk_name=${bulk_path##*/}
     [ "$bulk_name" != '*' ] && [ "$bulk_got" -lt "$bulk_most" ] || break
@@ -133,8 +115,9 @@ bulk_flats() {
   # queue_unfold sets aside what is not a flat file
   bulk_name=$scan_name
   flat_parse "$bulk_name" || { queue_unfold "$bulk_name" || return; return 66; }
+  # Beside one block, whose last file may reach beyond the first of the next
   bulk_place=queue/$flat_block
-  bulk_elsewhere
+  queue_scan "$q/$bulk_place"
   set -- "$q/$bulk_place"/* "$scan_name"
   bulk_all=$#
   while [ $# -gt 1 ] && [ $((bulk_all - $#)) -lt 200 ]; do

@@ -2,11 +2,12 @@
 
 need engine/slip
 
-# queue_scan - set scan_name to the name that sorts first of all in $q, and scan_place to its place:
-# wal, fold, queue, unfold or head/RUN; empty: nothing is ready. Listed in the order in which
-# messages move (I2): one that moves meanwhile may be seen twice, but is never missed
+# queue_scan [EXCEPT] - set scan_name to the name that sorts first of all in $q, but for the
+# directory EXCEPT, and scan_place to its place: wal, fold, queue, unfold or head/RUN; empty:
+# nothing is ready. Listed in the order in which messages move (I2): one that moves meanwhile may be
+# seen twice, but is never missed
 queue_scan() {
-  scan_place='' scan_name=''
+  scan_place='' scan_name='' scan_except=${1:-none}
   scan_least wal "$q"/wal/*
   scan_least fold "$q"/fold/*
   # The first block that is not empty has the first flat file
@@ -29,6 +30,7 @@ scan_least() {
   shift
   scan_count=$#
   case $1 in
+  "$scan_except"/*) scan_count=0; return 0 ;;
   *'/*') [ -e "$1" ] || { scan_count=0; return 0; } ;;
   # fold/ and unfold/ always hold an empty file `~` (place_first)
   *'/~') scan_count=0; return 0 ;;

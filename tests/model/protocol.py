@@ -874,7 +874,7 @@ class Protocol:
                 got = ()
 
     def bulk_elsewhere(self, at):
-        """bulk_elsewhere"""
+        """queue_scan EXCEPT"""
         name = ""
         if at != "wal":
             name = yield least("wal")
