@@ -4,8 +4,6 @@ import fcntl
 import signal
 import subprocess
 import threading
-import time
-from contextlib import suppress
 
 import pytest
 
@@ -91,14 +89,6 @@ def test_a_key_that_is_taken_needs_no_room(flatq):
     flatq("create", "-b", "1", "q", check=0)
     number = push(flatq, b"x", "-k", "key", "q")
     assert flatq("push", "-k", "key", "q", check=0).out == b"%d dup\n" % number
-
-
-def test_bound_of_many_producers_without_consumers(shell, flatq, spool):
-    flatq("create", "-b", "7", "q", check=0)
-    started = [flatq.start("push", "q", stdin=subprocess.DEVNULL) for _ in range(16)]
-    statuses = [process.communicate(timeout=100) and process.returncode for process in started]
-    assert sorted(statuses) == [0] * 7 + [75] * 9
-    assert held_now(spool, "q") == 7
 
 
 def test_bound_of_16_producers_beside_consumers(flatq, spool):
@@ -191,22 +181,6 @@ def test_push_waits_for_room(shell, flatq, spool, clock):
     empty(flatq, "q")
     assert not list((spool / ".wait").iterdir())
     assert "room" not in lies(spool, "q")
-
-
-@pytest.mark.timed
-def test_how_soon_a_pop_wakes_a_push(flatq):
-    flatq("create", "-b", "1", "q", check=0)
-    took = []
-    for _ in range(5):
-        push(flatq, b"1", "q")
-        process = flatq.start("push", "-w", "30", "q", stdin=subprocess.DEVNULL)
-        wait_for(lambda: child_named(process, "sleep"), "the push that sleeps")
-        pop(flatq, "q")
-        begun = time.monotonic()
-        assert process.wait(60) == 0
-        took.append(time.monotonic() - begun)
-        pop(flatq, "q")
-    assert sorted(took)[2] < 0.05 + 0.03, took
 
 
 @pytest.mark.parametrize("verb", ["release", "release -d 60", "touch", "kick"])
@@ -347,79 +321,6 @@ def test_close_wakes_who_waits(shell, flatq, spool, clock):
         assert process.returncode == 69 and err.count(b"\n") == 1
         assert place not in lies(spool, queue)
     assert not list((spool / ".wait").iterdir())
-
-
-def test_pushes_that_race_a_close(flatq):
-    """A message whose push was acknowledged comes out, and one whose push was refused never does.
-    After a pop has said 69, nothing comes out."""
-    refusals = 0
-    for turn in range(8):
-        queue = f"q{turn}"
-        flatq("create", queue, check=0)
-        pushes = [flatq.start("push", *(["-k", str(k)] if k % 2 else []), queue) for k in range(8)]
-        for k, process in enumerate(pushes):
-            with suppress(BrokenPipeError), process.stdin:  # the push may have ended already
-                process.stdin.write(b"%d" % k)
-            process.stdin = None
-            if k == turn:
-                close = flatq.start("close", queue, stdin=subprocess.DEVNULL)
-        got = []
-        assert close.wait(60) == 0
-        while True:
-            done = flatq("pop", queue)
-            if done.status == 69:
-                break
-            assert done.status in (0, 66), done
-            if done.status == 0:
-                got.append(done.out)
-        for process in pushes:
-            process.wait(60)
-        acknowledged = [b"%d" % k for k, process in enumerate(pushes) if process.returncode == 0]
-        assert {process.returncode for process in pushes} <= {0, 69}
-        assert sorted(got) == acknowledged
-        refusals += len(pushes) - len(acknowledged)
-        assert flatq("pop", queue).status == 69
-    assert refusals, "no push lost a race: the test shows nothing"
-
-
-@pytest.mark.parametrize("move", ['exec "$REAL" "$@"', '"$REAL" "$@"; kill -KILL $$'],
-    ids=["whole", "killed"])
-def test_a_push_that_was_under_way_when_the_queue_was_closed(shell, flatq, spool, stub, move):
-    """It withdraws its message, even if the `mv` for that is killed when it has moved it."""
-    stub("mv", move)
-    process = flatq.start("push", "q")
-    process.stdin.write(b"begun")
-    process.stdin.flush()
-    wait_for(lambda: child_named(process, "base64") and lies(spool, "q").get("body"),
-        "a push at work")
-    flatq("close", "q", check=0)
-    refused(flatq("pop", "q"), 69)
-    out, err = process.communicate(b"ended", timeout=100)
-    # some shells say that a program was killed
-    assert (process.returncode, out) == (69, b"") and len([line for line in err.splitlines()
-        if not line.startswith(b"Killed")]) == 1, err
-    refused(flatq("pop", "q"), 69)
-    flatq("wal", "q", check=0)
-    assert lies(spool, "q") == {}
-
-
-@pytest.mark.parametrize("sync", ["on", "off"])
-def test_a_push_that_was_under_way_when_the_queue_was_dropped(flatq, spool, sync):
-    """The body of that push went with the old queue, so the push must not report success for the
-    new queue of that name."""
-    if sync == "on":
-        flatq.syncs()
-    process = flatq.start("push", "q")
-    process.stdin.write(b"begun")
-    process.stdin.flush()
-    wait_for(lambda: child_named(process, "base64") and lies(spool, "q").get("body"),
-        "a push at work")
-    flatq("drop", "-f", "q", check=0)
-    push(flatq, b"new", "q")
-    out, err = process.communicate(b"ended", timeout=100)
-    assert (process.returncode, out) == (69, b""), (process.returncode, out, err)
-    assert pop(flatq, "q") == b"new"
-    empty(flatq, "q")
 
 
 def test_a_kick_reaches_all_windows_of_a_bounded_queue(flatq, spool):

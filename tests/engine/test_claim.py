@@ -3,7 +3,6 @@ through crashes."""
 
 import base64
 import os
-import shutil
 from pathlib import Path
 
 import pytest
@@ -199,33 +198,3 @@ def test_large_messages_too(flatq):
     assert read(claim(flatq)) == [large]
     flatq("unclaim", "-c", "me", check=0)
     assert pop(flatq) == large
-
-
-def test_offsets_grow_whatever_is_deleted(shell, flatq, spool):
-    """Somebody removes a segment by hand. Its offsets are not given again, and its name can still
-    settle or give back the rest."""
-    fill(flatq, 0, 600)
-    push(flatq, b"600")
-    assert sum(count for _, count, _ in claim(flatq)) == 601
-    for _, _, path in claim(flatq):
-        shutil.rmtree(path)
-    refused(flatq("claim", "-c", "me"), 66, "claim")
-    push(flatq, b"x")
-    [segment] = claim(flatq)
-    assert segment[:2] == (601, 1) and read([segment]) == [b"x"]
-    shutil.rmtree(segment[2])
-    refused(flatq("settle", "-c", "me", "600"), 65, "settle", text=b"no segment ends")
-    flatq("settle", "-c", "me", "602", check=0)
-    assert lies(spool)["claimed"] == ["settled.000000000602"]
-    # nor after the rest was given back
-    fill(flatq, 0, 200)
-    kept, gone = claim(flatq, "-n", "100")[-1], claim(flatq, "-n", "200")[-1]
-    shutil.rmtree(gone[2])
-    flatq("unclaim", "-c", "me", check=0)
-    assert len(flatq("drain", check=0).out.split()) == kept[1]
-    push(flatq, b"y")
-    assert claim(flatq)[-1][:2] == (802, 1)
-    shutil.rmtree(claim(flatq)[-1][2])
-    flatq("unclaim", "-c", "me", check=0)
-    assert lies(spool)["claimed"] == ["settled.000000000803"]
-    assert flatq("doctor", check=0).out == b""

@@ -2,14 +2,12 @@
 
 import os
 import re
-import signal
 import subprocess
-import time
 
 import pytest
 
 from conftest import wait_for
-from engine import child_named, empty, lies, pop, push, refused, reserve
+from engine import empty, pop, push, refused, reserve
 
 
 @pytest.fixture
@@ -44,13 +42,6 @@ def test_delays(shell, flatq, clock):
     clock.advance(20)
     assert [pop(flatq), pop(flatq)] == [b"20", b"30"]
     empty(flatq)
-
-
-def test_many_due_at_once_in_their_order(flatq, clock):
-    for k in range(6):
-        push(flatq, b"%d" % k, "-d", str(60 - k))
-    clock.advance(100)
-    assert b"".join(pop(flatq) for _ in range(6)) == b"012345"
 
 
 def test_a_delay_over_a_thousand_seconds_boundaries(flatq, clock):
@@ -110,59 +101,6 @@ def test_a_new_boot_gives_everything_back(shell, flatq, spool, clock):
     assert re.fullmatch(r"second\.v1\.[1-9]\d+\.-w0\.off", record.name)
 
 
-def test_what_a_pop_held_at_the_power_cut(flatq, clock):
-    push(flatq, b"x" * 300000)
-    process = flatq.start("pop")
-    wait_for(lambda: lies(flatq.spool).get("out") and child_named(process, "base64"),
-        "a pop at work")
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    clock.reboot("second")
-    assert pop(flatq) == b"x" * 300000
-    empty(flatq)
-
-
-def test_settled_by_a_marker_before_the_boot(flatq, clock):
-    """The messages were popped, but not yet swept. They do not come again."""
-    for k in range(3):
-        push(flatq, b"%d" % k)
-    assert pop(flatq) + pop(flatq) == b"01"
-    clock.reboot("second")
-    assert pop(flatq) == b"2"
-    empty(flatq)
-
-
-def test_a_marker_that_outlived_the_rename_before_it(flatq, spool):
-    """A power cut may keep a pop's marker in done/ and lose the rename of the slip to out/. Then
-    the message was not taken, and comes again."""
-    push(flatq, b"1")
-    push(flatq, b"2")
-    [first, _] = sorted((spool / "default/wal").iterdir())
-    assert pop(flatq) == b"1"
-    [taken] = (spool / "default/out").iterdir()
-    assert (spool / "default/done" / taken.name).exists()
-    taken.rename(first)
-    for mark in (spool / ".boot").iterdir():
-        mark.unlink()
-    flatq("wal", check=0)
-    assert pop(flatq) + pop(flatq) == b"12"
-    empty(flatq)
-
-
-def test_a_batch_at_the_power_cut(flatq, spool, clock):
-    """After a boot, what a drain held comes back at once, in its order."""
-    for k in range(3):
-        push(flatq, b"%d" % k * 100000)
-    process = flatq.start("drain", "-0")
-    wait_for(lambda: list(spool.glob("default/out/batch.*/*")) and child_named(process, "base64"),
-        "a drain at work")
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    clock.reboot("second")
-    assert [pop(flatq)[:1] for _ in range(3)] == [b"0", b"1", b"2"]
-    empty(flatq)
-
-
 def test_the_same_ids_are_never_given_twice(flatq, spool, clock):
     ids = []
     for boot in range(4):
@@ -218,23 +156,6 @@ def test_the_first_verbs_after_a_boot_at_once(flatq, clock):
     assert sorted(got) == [b"%d" % k for k in range(8)]
 
 
-def test_a_boot_with_a_pusher_that_waits_for_its_input(flatq, spool, clock):
-    """Neither the first verb after a boot nor doctor may remove the body that a push is still
-    writing. (The boot is a simulated one.)"""
-    push(flatq, b"before", "q")
-    process = flatq.start("push", "q")
-    process.stdin.write(b"slow ")
-    process.stdin.flush()
-    wait_for(lambda: child_named(process, "base64") and len(lies(spool, "q").get("body", ())) == 2,
-        "a push at work")
-    flatq("wal", check=0)
-    (clock.path / "1").symlink_to("/proc/1")
-    (clock.path / str(process.pid)).symlink_to(f"/proc/{process.pid}")
-    flatq("doctor", "q")
-    assert process.communicate(b"but sure", timeout=100)[1] == b""
-    assert [pop(flatq, "q"), pop(flatq, "q")] == [b"before", b"slow but sure"]
-
-
 def test_a_receipt_from_before_the_boot(flatq, clock):
     push(flatq, b"x")
     got = reserve(flatq)
@@ -288,14 +209,6 @@ def test_a_tool_that_fails_in_the_first_verb_of_a_boot(flatq, clock, stub, tool)
         assert done.out == b"" and done.err.splitlines()[-1].startswith(b"push: "), done
         push(flatq, b"y" * 200)
     assert [pop(flatq), pop(flatq)] == [b"x" * 200, b"y" * 200]
-
-
-def test_delayed_ones_by_the_real_clock(shell, flatq):
-    begun = time.monotonic()
-    push(flatq, b"1", "-d", "1")
-    push(flatq, b"2", "-d", "2")
-    assert [pop(flatq, "-w", "60"), pop(flatq, "-w", "60")] == [b"1", b"2"]
-    assert time.monotonic() - begun > 1.9
 
 
 def test_what_was_set_aside_stays_after_a_boot(flatq, spool, clock):

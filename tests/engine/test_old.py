@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from conftest import share
-from engine import lies, pop, push, refused, reserve
+from engine import pop, push, refused, reserve
 
 
 PLACES = ["body", "wal", "fold", "queue", "unfold", "head", "out", "done", "delayed", "buried",
@@ -67,25 +67,6 @@ def every_verb(flatq, queue="q"):
     assert flatq("peek", queue, check=0).out == b"6"
 
 
-def test_a_strange_file_that_another_verb_sets_aside_first(shell, flatq, spool, stub):
-    push(flatq, b"x", "q")
-    (spool / "q/wal/strange").touch()
-    stub("mv", 'case $* in *strange*) "$REAL" "$@" ;; esac; exec "$REAL" "$@"')
-    assert pop(flatq, "q") == b"x"
-    refused(flatq("pop", "q"), 66)
-
-
-def test_what_a_failed_verb_tried_is_removed(shell, flatq, spool):
-    """A push that has failed tries the disk there, to say why. It may be stopped or killed before
-    it removes that."""
-    push(flatq, b"x", "q")
-    (spool / "q/wal/probe.abc.1-000000000000").write_bytes(b"0" * 65536)
-    (spool / "q/wal/probe.abd.1-000000000000").mkdir()
-    assert pop(flatq, "q") == b"x"
-    refused(flatq("pop", "q"), 66)
-    assert list((spool / "q").glob("*/probe.*")) + list((spool / "q/tmp").iterdir()) == []
-
-
 def test_a_strange_file_that_cannot_be_set_aside(flatq, spool, stub):
     """doctor says no more than what was done, and shows a terminal no name that it might obey."""
     push(flatq, b"kept", "q")
@@ -120,29 +101,6 @@ def test_strange_files_in_every_shell(shell, flatq, spool):
     for place in PLACES:
         strange_files(spool / "q", place, "file")
     every_verb(flatq)
-
-
-@pytest.mark.parametrize("place", ["delayed/strange", "delayed/0", "delayed/!", "queue/strange",
-    "queue/0", "head/strange", "head/0", "fold/strange", "fold/0"])
-def test_strange_directories_with_strange_files(flatq, spool, place):
-    three(flatq)
-    directory = spool / "q" / place
-    directory.mkdir()
-    for name in STRANGE:
-        if place.startswith("delayed"):
-            (directory / name).mkdir()
-            (directory / name / "junk").touch()
-        else:
-            (directory / name).touch()
-    every_verb(flatq)
-
-
-def test_strange_files_do_not_hold_up_what_is_delayed(flatq, spool):
-    push(flatq, b"x", "-d", "1", "q")
-    for name in ("0", "!", "junk"):
-        (spool / "q/delayed" / name / "zzz").mkdir(parents=True)
-        (spool / "q/delayed" / f"{name}.file").touch()
-    assert pop(flatq, "-w", "5", "q") == b"x"
 
 
 @pytest.mark.parametrize("kind", ["file", "directory"])
@@ -211,18 +169,6 @@ def test_a_conf_that_is_damaged(flatq, spool, content):
     push(flatq, b"z", "q")
 
 
-@pytest.mark.parametrize("name", ["tended", "log", "conf"])
-def test_a_directory_in_the_place_of_a_file(flatq, spool, name):
-    three(flatq)
-    (spool / "q" / name).unlink(missing_ok=True)
-    (spool / "q" / name).mkdir()
-    if name == "conf":
-        done = flatq("push", "q", input=b"x")
-        assert done.status in (0, 65, 74) and done.err.count(b"\n") <= 1, done
-    else:
-        every_verb(flatq)
-
-
 @pytest.mark.parametrize("place", PLACES)
 def test_a_place_that_is_missing(flatq, spool, place):
     """The queue is half created, half removed, or from an older version. A verb does what it can,
@@ -259,17 +205,6 @@ def test_a_slip_without_a_whole_body(flatq, spool, body, clock):
     first = flatq("pop", "q", check=0)
     assert first.out == b"2"
     refused(flatq("pop", "q"), 66, "pop")
-
-
-def test_a_body_without_a_slip(flatq, spool, clock):
-    push(flatq, b"1", "q")
-    (spool / "q/body/000000000900").write_bytes(b"YQ==\n")
-    assert pop(flatq, "q") == b"1"
-    clock.reboot("second")
-    done = flatq("pop", "q")
-    assert (done.status, done.out) == (66, b"")
-    flatq("wal", check=0)
-    assert lies(spool, "q") == {}
 
 
 def test_doctor_syncs_a_flat_file_before_the_old_one_goes(flatq, spool, stub):

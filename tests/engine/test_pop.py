@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from conftest import LIB, wait_for
-from engine import child_named, children, empty, holders, lies, loop, pop, push, refused, reserve, stopped_by
+from engine import child_named, empty, holders, lies, loop, pop, push, refused, reserve, stopped_by
 
 BIG = b"0123456789abcdef" * 20000  # more than a pipe holds
 
@@ -153,33 +153,6 @@ def test_stopped_alone_it_gives_back_when_the_reader_is_gone(shell, flatq):
     assert pop(flatq) == BIG
 
 
-def test_killed_it_gives_back_at_once(shell, flatq):
-    """The next verb sees that the owner is dead, and puts the message back to its old place. No
-    lease has to end first."""
-    push(flatq, BIG, "q")
-    process = held(flatq, "q")
-    orphans = children(process.pid)
-    process.kill()
-    process.wait()
-    assert pop(flatq, "q") == BIG
-    empty(flatq, "q")
-    for pid in orphans:
-        os.kill(pid, signal.SIGKILL)
-
-
-def test_killed_it_gives_back_before_later_ones(flatq, spool):
-    push(flatq, BIG)
-    push(flatq, b"later")
-    process = held(flatq)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    # else a verb looks for dead owners only once a second
-    (spool / "default/tended").unlink(missing_ok=True)
-    assert pop(flatq) == BIG
-    assert pop(flatq) == b"later"
-    empty(flatq)
-
-
 def test_a_dead_owner_that_nobody_has_reaped(flatq):
     """A zombie has a /proc entry, but settles nothing. In a container whose process 1 does not
     reap, it stays forever, so it must count as dead."""
@@ -243,16 +216,6 @@ def test_a_reader_that_goes_away(shell, flatq):
     assert pop(flatq) == BIG
 
 
-def test_a_child_that_is_killed_settles_nothing(flatq):
-    push(flatq, BIG)
-    process = held(flatq)
-    os.kill(child_named(process, "base64"), signal.SIGKILL)
-    out, err = process.communicate(timeout=100)
-    assert process.returncode == 74 and err.count(b"\n") == 1
-    assert BIG.startswith(out) and len(out) < len(BIG)
-    assert pop(flatq) == BIG
-
-
 def test_too_many_tries_bury_what_cannot_be_written(flatq):
     flatq("create", "-m", "2", "q", check=0)
     push(flatq, b"poison", "q")
@@ -291,14 +254,3 @@ def test_pops_alone_sweep(flatq, spool):
       printf x | "$sh" "$lib/push" >/dev/null && "$sh" "$lib/pop" >/dev/null || exit; i=$((i + 1)); done''')
     loop(flatq, '"$sh" "$lib/pop" 2>/dev/null; [ $? -eq 66 ]')
     assert sum(map(len, lies(spool).values())) < 230
-
-
-@pytest.mark.shells
-@pytest.mark.parametrize("verb", ["pop", "reserve"])
-def test_a_rename_that_is_killed_when_it_is_done(shell, flatq, stub, verb):
-    """The message is ours, and nobody hears of it: bash would say on its own standard error that mv
-    was killed."""
-    push(flatq, b"whole")
-    stub("mv", '"$REAL" "$@"; kill -9 $$')
-    done = flatq(verb)
-    assert (done.status, done.err) == (0, b"") and done.out.endswith(b"whole"), done

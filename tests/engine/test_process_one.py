@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from conftest import LIB, SHELLS, listening, need, wait_for
+from conftest import SHELLS, listening, need, wait_for
 from engine import carriers, children, empty, lies, pop, push, runs
 
 BIG = b"0123456789abcdef" * 20000  # more than a pipe holds
@@ -155,14 +155,3 @@ def test_a_pop_elsewhere(flatq, first):
         client.close()
         process.communicate(timeout=100)
         assert process.returncode == 143
-
-
-@pytest.mark.shells
-def test_what_names_no_message_moves_no_place(flatq, spool, shell):
-    push(flatq, b"x")
-    script = '. "$lib/engine/common.sh"; shell_reset; need engine/slip engine/spool engine/take engine/settle; spool_open && queue_open default || exit 1; id=1 slip_size=1\n' \
-        'slip_path=$q/out/; slip_move "$q/done/x"; echo "$?"'
-    done = subprocess.run([flatq.shell, "-uc", script], env=flatq.environment({"lib": str(LIB)}),
-        capture_output=True, timeout=100)
-    assert (done.stdout, done.stderr) == (b"66\n", b"")
-    assert (spool / "default/out").is_dir() and not any((spool / "default/done").iterdir())

@@ -38,7 +38,7 @@ SIZES = [0, 1, 2, 3, 4, 5, 1047, 1048, 1049, 1050, 1051, 1052, 1053, 3071, 3072,
     65537]
 
 
-def test_the_length_is_known(flatq):
+def test_the_length_is_known(shell, flatq):
     bodies = [(ALL * 257)[-size:] if size else b"" for size in SIZES]
     for body in bodies:
         push(flatq, body)
@@ -46,12 +46,6 @@ def test_the_length_is_known(flatq):
         got = reserve(flatq)
         assert got.length == len(body)
         assert got.body == body
-
-
-def test_the_length_is_known_to_every_shell(shell, flatq):
-    for size in (1, 1049, 1050, 1051, 1052):
-        push(flatq, b"x" * size)
-        assert reserve(flatq).length == size
 
 
 def test_large(shell, flatq, spool):
@@ -252,19 +246,6 @@ def test_key_of_many_at_once(flatq, spool):
     assert len(lies(spool)["wal"]) == 1 and len(lies(spool)["body"]) == 1
 
 
-def test_key_of_a_push_that_was_killed_behind_the_key(flatq, spool):
-    """A push was killed when keys/ had its key. If its slip does not exist, the key is free. If the
-    slip exists, but the push had not noted that, the key is taken."""
-    number = push(flatq, b"one", "-k", "key")
-    key, = (spool / "default/keys").iterdir()
-    key.write_text(f"{number}\n")
-    assert flatq("push", "-k", "key", check=0).out == b"%d dup\n" % number
-    slip, = (spool / "default/wal").iterdir()
-    slip.unlink()
-    assert push(flatq, b"two", "-k", "key") > number
-    assert pop(flatq) == b"two"
-
-
 # input that cannot be read (test_tools.py closes it), a log that cannot be written
 
 def test_from_a_directory(shell, flatq, spool):
@@ -348,52 +329,24 @@ def test_stopped_alone_while_it_reads(shell, flatq, spool):
     empty(flatq)
 
 
-@pytest.mark.parametrize("program, options, most", [
-    ("base64", [], None), ("base64", ["-n", "20"], None), ("base64", ["-e"], None),
-    ("dd", ["-n", "20"], None), ("sed", ["-e"], None), ("head", [], "1000"),
-])
-def test_a_child_that_is_killed_takes_the_push_with_it(flatq, spool, program, options, most):
-    """A push whose child was killed has a part of its message, and must not acknowledge it."""
-    if most:
-        flatq.env["FLATQ_MOST_BYTES"] = most
-    data = b"begun \nand gone on\n" * 1000 if most is None and options == ["-e"] else b"begun \n"
-    process = reading(flatq, program, *options, data=data)
-    os.kill(child_named(process, program), signal.SIGKILL)
-    try:
-        out, err = process.communicate(b"rest\n.\n", timeout=100)
-    except BrokenPipeError:
-        out, err = process.communicate(timeout=100)
-    assert process.returncode in (65, 74), (process.returncode, out, err)
-    assert out == b"" and err.count(b"\n") == 1 and err.startswith(b"push: "), err
-    empty(flatq)
-    nothing(spool)
-
-
 def test_a_limit_on_size(shell, flatq, spool):
+    """A message that is over it is refused, and a bulk push that has one, wherever that stands."""
     flatq.env["FLATQ_MOST_BYTES"] = "1000"
     push(flatq, b"x" * 1000)
     assert len(pop(flatq)) == 1000
     flatq("wal", check=0)
-    for options in ([], ["-n", "1001"], ["-e"]):
-        refused(flatq("push", *options, input=b"x" * 999 + b"\n+\n.\n"), 65, "push")
+    for words in ("", "-n 1001", "-e"):
+        refused(flatq("push", *words.split(), input=b"x" * 999 + b"\n+\n.\n"), 65, "push",
+            text=b"over the limit of 1000")
+    for option, end in ("-l", b"\n"), ("-0", b"\0"):
+        for text in (b"x" * 1001, b"1" + end + b"x" * 1001 + end + b"2",
+                (b"y" * 10 + end) * 1200 + b"x" * 1001 + end):
+            refused(flatq("push", option, input=text), 65, "push", text=b"over the limit of 1000")
     nothing(spool)
-
-
-def test_the_order_of_syncs(flatq, spool, stub):
-    """Before the push answers, the message and its slip are on the disk: first the files, then
-    their directories."""
-    log = flatq.home / "synced"
-    stub("sync", f'printf "%s\\n" "$@" >>"{log}"\nexit "${{SYNC_FAILS:-0}}"')
-    flatq.syncs()
-    flatq("create", "q", check=0)
-    log.write_text("")
-    number = push(flatq, b"x", "q")
-    assert {f"{spool}/q/body/{number:012}", f"{spool}/q/body",
-        f"{spool}/q/wal"} <= set(log.read_text().split())
-    # if the disk reports an error, the push fails
-    refused(flatq("push", "q", input=b"y", env={"SYNC_FAILS": "1"}), 74, "push")
-    assert pop(flatq, "q") == b"x"
-    empty(flatq, "q")
+    for wrong in ("x", "-1", "1e3", "99999999999", "a[$(touch x)]"):
+        refused(flatq("push", input=b"x", env={"FLATQ_MOST_BYTES": wrong}), 64, "push",
+            text=b"FLATQ_MOST_BYTES")
+    push(flatq, b"x" * 1001, env={"FLATQ_MOST_BYTES": "0"})
 
 
 def test_a_message_that_is_gone_before_the_sync(flatq, stub):

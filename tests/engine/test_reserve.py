@@ -29,12 +29,6 @@ def test_what_it_says(shell, flatq):
     assert flatq("peek", "-s", "reserved", "a/b.c").status == 66
 
 
-def test_empty_message(shell, flatq):
-    push(flatq, b"")
-    got = reserve(flatq)
-    assert (got.length, got.body) == (0, b"")
-
-
 def test_order_and_queues(shell, flatq):
     for text, *arguments in (["late", "a"], ["urgent", "-p", "3", "a"], ["other", "b"]):
         push(flatq, text.encode(), *arguments)
@@ -151,16 +145,6 @@ def test_a_malformed_receipt(flatq, spool, verb):
     refused(flatq(verb, "q:999999999999.1.abc"), 66, verb)
 
 
-def test_malformed_in_every_shell(shell, flatq):
-    push(flatq, b"x", "q")
-    for receipt in ("q:1.a[$(touch x)].abc", "q:*.1.abc", "q:08e.1.abc", ""):
-        done = flatq("delete", receipt)
-        assert done.status in (65, 66) and done.err.count(b"\n") == 1, (receipt, done)
-    assert not list(flatq.home.iterdir())
-    # 08 is 8, and there is no such message
-    refused(flatq("delete", "q:08.1.abc"), 66, "delete")
-
-
 def test_a_receipt_of_another_queue(flatq):
     push(flatq, b"x", "q")
     push(flatq, b"y", "p")
@@ -210,21 +194,6 @@ def test_most_tries_bury_what_killed_pops_held(flatq, spool):
     assert name.endswith(".dead"), "with its reason"
 
 
-def test_waiting(shell, flatq, clock, stub):
-    """With -w it waits: with and without -t, and for several queues."""
-    clock.runs_sleep(stub)
-    for options in ([], ["-t", "30"]):
-        process = flatq.start("reserve", "-w", "20", *options, "a", "b")
-        assert clock.asleep(process) == 2
-        push(flatq, b"x", "b")
-        out, err = process.communicate(timeout=100)
-        assert (process.returncode, err) == (0, b""), (out, err)
-        assert out.startswith(b"b:") and out.endswith(b"\nx"), out
-        flatq("delete", out.split()[0].decode(), check=0)
-    process = flatq.start("reserve", "-w", "1", "a", "b")
-    assert clock.passes(process) == 1 and process.returncode == 66
-
-
 @pytest.mark.shells
 def test_stopped_it_gives_back(shell, flatq, spool):
     body = b"x" * 300000
@@ -245,14 +214,3 @@ def test_the_owner_of_a_reservation_is_nobody(flatq):
         empty(flatq)
     flatq("release", got.receipt, check=0)
     assert pop(flatq) == b"x"
-
-
-def test_a_lease_beyond_all_counting(shell, flatq, clock):
-    push(flatq, b"1", "-t", "4294967295")
-    push(flatq, b"2")
-    one, two = reserve(flatq), reserve(flatq, "-t", "4294967295")
-    flatq("touch", "-t", "4294967295", one.receipt, check=0)
-    clock.advance(100000000)
-    empty(flatq)
-    for got in (one, two):
-        flatq("delete", got.receipt, check=0)

@@ -5,7 +5,6 @@ import base64
 import itertools
 import os
 import re
-import resource
 import shutil
 import subprocess
 
@@ -74,45 +73,6 @@ def awk(request, flatq):
 
 
 # the base64 has no newline within the first 4096 bytes
-LONG = b"x" * 20000
-
-
-@pytest.mark.whole
-@pytest.mark.parametrize("awk, when", share("awk body", itertools.product(AWKS, ("1", "2", "3+")),
-    1), indirect=["awk"])
-def test_a_body_that_awk_cannot_read(awk, when):
-    for _ in range(6):
-        awk("push", "q", input=LONG, check=0)
-    body = sorted((awk.spool / "q/body").iterdir())[3]
-    faulty(awk, "read", body, "wal", "q", env={"FLATQ_FOLD": "5"}, when=when)
-    for words in ["drain", "q"], ["pop", "-l", "-n", "9", "q"]:
-        done = faulty(awk, "read", body, *words, when=when)
-        assert done.returncode == 74 or done.stdout == (LONG + b"\n") * 6, (words, done.returncode,
-            len(done.stdout))
-        if not done.returncode:
-            break
-    else:
-        # two tries have failed: it may be set aside
-        awk("kick", "q", check=0)
-        assert awk("drain", "q", check=0).out == (LONG + b"\n") * 6
-
-
-@pytest.mark.parametrize("awk", ["mawk", "gawk", "busybox"], indirect=True)
-@pytest.mark.parametrize("words", [["drain", "q"], ["doctor"], ["claim", "-c", "me", "q"]],
-    ids=lambda words: words[0])
-def test_the_cost_of_a_byte_is_the_same_in_a_large_message(awk, words):
-    """mawk's time is the square of a line's length: no awk may read a large body."""
-    seconds = []
-    for size in (4, 24):
-        awk("push", "q", input=bytes(size << 20), check=0)
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        assert awk(*words, check=0).err == b""
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-        if words[0] == "claim":
-            awk("settle", "-c", "me", str(len(seconds)), "q")
-        awk("drain", "q")
-    assert seconds[1] < 12 * seconds[0] + 0.2, seconds
 
 
 @pytest.mark.whole

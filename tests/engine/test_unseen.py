@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from conftest import wait_for
-from engine import child_named, empty, pop, push, refused, reserve
+from engine import pop, push, refused, reserve
 from userlands import without
 
 pytestmark = pytest.mark.shells
@@ -20,48 +20,7 @@ def flatq(flatq, shell):
     return flatq
 
 
-@pytest.fixture
-def proc(flatq, tmp_path):
-    """A /proc in which files exist and cannot be read, as where too many files are open."""
-    made = tmp_path / "proc"
-    made.mkdir()
-    for name in ("1", "self", "sys", "uptime"):
-        (made / name).symlink_to(f"/proc/{name}")
-    flatq.env["FLATQ_PROC"] = str(made)
-    return made
-
-
-def lines(flatq, count, queue="q"):
-    flatq("push", "-l", queue, input=b"".join(b"%d\n" % number for number in range(count)), check=0)
-    return [b"%d" % number for number in range(count)]
-
-
 # ---- a process of a pipe dies
-
-
-def test_a_fold_whose_list_was_cut(flatq, stub):
-    for number in range(20):
-        push(flatq, b"%d" % number)
-    stub("awk", '[ -z "${FLATQ_FLAT:-}" ] || exec head -n 10 | { exec "$REAL" "$@"; }\nexec "$REAL" "$@"')
-    flatq("wal", env={"FLATQ_FOLD": "5"})
-    stub("awk", 'exec "$REAL" "$@"')
-    assert flatq("drain", check=0).out.split() == [b"%d" % number for number in range(20)]
-
-
-def test_a_drain_whose_messages_were_cut(flatq, stub):
-    bodies = lines(flatq, 200)
-    stub("sed", 'case $* in *blank*) kill -9 $PPID; exit ;; esac\nexec "$REAL" "$@"')
-    refused(flatq("drain", "q"), 74, "drain", text=b"in full")
-    stub("sed", 'exec "$REAL" "$@"')
-    assert flatq("drain", "q", check=0).out.split() == bodies
-
-
-def test_a_limited_push_whose_input_was_cut(flatq, stub):
-    flatq("wal", check=0)  # this verb tries head
-    stub("head", "kill -9 $PPID; exit")
-    refused(flatq("push", input=b"precious", env={"FLATQ_MOST_BYTES": "1000"}), 74, "push",
-        text=b"input failed")
-    empty(flatq)
 
 
 @pytest.mark.parametrize("encoder", ["perl", "od"])
@@ -84,100 +43,7 @@ def test_an_input_that_cannot_be_read_to_its_end(flatq, tmp_path, encoder, end):
 # ---- a file that cannot be read proves nothing
 
 
-def test_an_owner_that_cannot_be_looked_at(flatq, proc):
-    push(flatq, b"x" * 300000)
-    owner = flatq.start("pop", stdin=subprocess.DEVNULL)
-    wait_for(lambda: child_named(owner, "base64"), "a pop that writes")
-    (proc / str(owner.pid)).mkdir()
-    for verb in ("pop", "wal", "pop"):
-        assert flatq(verb).out == b""
-    assert owner.communicate(timeout=60)[0] == b"x" * 300000 and owner.returncode == 0
-    empty(flatq)
-
-
-def test_a_clock_that_cannot_be_read(flatq, proc):
-    push(flatq, b"x", "-t", "600")
-    reserve(flatq)
-    (proc / "uptime").unlink()
-    (proc / "uptime").mkdir()
-    refused(flatq("pop"), 74, "pop", text=b"clock")
-    (proc / "uptime").rmdir()
-    (proc / "uptime").symlink_to("/proc/uptime")
-    refused(flatq("pop"), 66, "pop")
-
-
-def test_a_boot_that_cannot_be_read(flatq, proc):
-    push(flatq, b"x", "-t", "600")
-    reserve(flatq)
-    before = sorted((flatq.spool / ".boot").iterdir())
-    (proc / "sys").unlink()
-    (proc / "sys/kernel/random/boot_id").mkdir(parents=True)
-    refused(flatq("pop"), 74, "pop")
-    assert sorted((flatq.spool / ".boot").iterdir()) == before
-    del flatq.env["FLATQ_PROC"]
-    refused(flatq("pop"), 66, "pop")
-
-
 # ---- another verb works between two looks
-
-
-def test_doctor_while_somebody_pushes(flatq, stub):
-    """The push comes between doctor's look at the slips and its look at the bodies."""
-    push(flatq, b"0", "q")
-    stub("ls", f'printf new | PATH={flatq.env["PATH"]} "{flatq.shell}" "{flatq.command("push")[1]}" q >/dev/null\nexec "$REAL" "$@"')
-    assert flatq("doctor", "q").err == b""
-    stub("ls", 'exec "$REAL" "$@"')
-    assert flatq("drain", "q", check=0).out.split()[:2] == [b"0", b"new"]
-
-
-def test_drop_while_somebody_pushes(flatq, stub, tmp_path):
-    """drop has removed the place of the slip when the push comes to create it. The push waits for
-    the drop, and says that its queue is gone."""
-    flatq("create", "q", check=0)
-    out = tmp_path / "out"
-    # drop reads what mv says, so a push that held that pipe would keep the drop waiting, for which
-    # the push waits
-    stub("mv", f'''case $* in
-      *.drop.*)
-        PATH={flatq.env["PATH"]}
-        {{ printf new | "{flatq.shell}" "{flatq.command("push")[1]}" q >"{out}" 2>"{out}.err"; echo $? >"{out}.code"; }} >/dev/null 2>&1 9>&- &
-        until ls "{flatq.spool}"/q/body/* >/dev/null 2>&1; do :; done ;;
-      esac
-      exec "$REAL" "$@"''')
-    flatq("drop", "q", check=0)
-    wait_for(lambda: os.path.exists(f"{out}.code") and open(f"{out}.code").read().strip(),
-        "the push")
-    assert open(f"{out}.code").read().strip() == "69" and out.read_bytes(
-        ) == b"" and b"gone" in open(f"{out}.err", "rb").read()
-    # a drop that was killed stops no push, nor does a drop that gave up
-    push(flatq, b"x", "q")
-    refused(flatq("drop", "q"), 75, "drop")
-    assert not (flatq.spool / "q/dropping").exists()
-    (flatq.spool / "q/dropping").touch()
-    push(flatq, b"y", "q")
-    assert not (flatq.spool / "q/dropping").exists()
-    assert [pop(flatq, "q"), pop(flatq, "q")] == [b"x", b"y"]
-
-
-def test_a_killed_drop_keeps_the_lock_until_its_mv_has_ended(flatq, stub, tmp_path):
-    """mksh closes the lock's descriptor for its children. Then a push could come in between, be
-    acknowledged, and lose its queue to that mv."""
-    flatq("create", "q", check=0)
-    pid, go = tmp_path / "pid", tmp_path / "go"
-    stub("mv", f'case $* in *.drop.*) echo $$ >"{pid}"; while [ ! -e "{go}" ]; do sleep 0.05; done ;; esac\nexec "$REAL" "$@"')
-    drop = flatq.start("drop", "q")
-    wait_for(lambda: pid.exists() and pid.read_text().strip(), "the mv of drop")
-    drop.kill()
-    drop.wait()
-    with subprocess.Popen(flatq.command("push", "q"), env=flatq.environment(None),
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as after:
-        after.stdin.write(b"precious")
-        after.stdin.close()
-        wait_for(lambda: after.poll() is not None or child_named(after, "flock"),
-            "the push to wait for the lock, or to end")
-        go.touch()
-        wait_for(lambda: after.poll() is not None, "the push")
-    assert after.returncode == 69 or pop(flatq, "q") == b"precious"
 
 
 @pytest.mark.shells
@@ -248,25 +114,6 @@ def test_a_key_that_a_power_cut_has_left_without_its_id(shell, flatq, spool, lef
     path.write_bytes(left)
     assert flatq("push", "-k", "one", "jobs", input=b"second", check=0).out == b"2\n"
     assert flatq("drain", "jobs", check=0).out == b"second\n"
-
-
-@pytest.mark.parametrize("left", [None, b"", b"\0\0", b"7\nyes\n"])
-@pytest.mark.parametrize("place", ["wal", "queue"])
-def test_a_key_that_a_power_cut_has_lost(flatq, clock, place, left):
-    """The message is there, so it has its key again after the boot: a second message with the key
-    would be a double."""
-    push(flatq, b"first", "-k", "one", "jobs")
-    if place == "queue":
-        flatq("wal", env={"FLATQ_FOLD": "1"}, check=0)
-    assert len(list((flatq.spool / "jobs" / place).rglob("0*"))) >= 1
-    path, = (flatq.spool / "jobs/keys").iterdir()
-    if left is None:
-        path.unlink()
-    else:
-        path.write_bytes(left)
-    clock.reboot("second")
-    assert flatq("push", "-k", "one", "jobs", input=b"second", check=0).out == b"1 dup\n"
-    assert path.read_bytes() == b"1\nyes\n" and flatq("drain", "jobs", check=0).out == b"first\n"
 
 
 def test_doctor_gives_no_key_away(flatq, clock):

@@ -5,8 +5,6 @@ import os
 import pty
 import re
 import select
-import signal
-import stat
 import subprocess
 import time
 from collections import Counter, namedtuple
@@ -306,30 +304,6 @@ def next_hundredth():
 def alive(pid):
     """Whether the process still runs; a zombie does not."""
     return command_of(pid) != ""
-
-
-def pipe_into(pid):
-    """A descriptor for writing into the pipe that a shell reads on its standard input. While the
-    shell reads a file, its standard input is that file."""
-    def opened():
-        with suppress(OSError):
-            pipe = os.open(f"/proc/{pid}/fd/0", os.O_WRONLY | os.O_NONBLOCK)
-            if stat.S_ISFIFO(os.fstat(pipe).st_mode):
-                return [pipe]
-            os.close(pipe)
-        return []
-    return wait_for(opened, "it reads its pipe")[0]
-
-
-def stop_and_fill(pid):
-    """Stop a shell that reads a pipe on its standard input, and fill the pipe with empty lines.
-    From now on, whoever writes to it waits."""
-    pipe = pipe_into(pid)
-    os.kill(pid, signal.SIGSTOP)
-    with suppress(BlockingIOError):
-        while True:
-            os.write(pipe, b"\n")
-    os.close(pipe)
 
 
 def carriers(spool):

@@ -105,7 +105,7 @@ def test_a_pid_file_that_is_stale(flatq, tmp_path):
             str(file), check=0)
         assert re.fullmatch(rb"[0-9]+\n", done.out) and not file.exists()
     process = flatq.start("work", "--pid-file", str(file), "--", "true")
-    wait_for(file.exists)
+    wait_for(lambda: file.exists() and file.read_text(), "its pid file")
     assert int(file.read_text()) == process.pid
     runs(process.pid, "sleep")
     process.send_signal(signal.SIGHUP)
@@ -217,31 +217,6 @@ def test_as_a_service(tmp_path):
     done = subprocess.run([program, "--man=no", "verify", path], capture_output=True, text=True,
         timeout=100)
     assert "nonsense" in done.stderr, "it looks"
-
-
-def test_the_errors_of_a_posix_queue(flatq):
-    """A message that is too long (EMSGSIZE) is refused with 65. (A full queue gives 75 and an empty
-    one 66, for EAGAIN and, after -w, for ETIMEDOUT.)"""
-    limit = {"FLATQ_MOST_BYTES": "10"}
-    for words in ((), ("-n", "11")):
-        refused(flatq("push", *words, input=b"x" * 11, env=limit), 65, "push",
-            text=b"over the limit of 10")
-    for end in (b"\n", b"\0"):
-        option = "-l" if end == b"\n" else "-0"
-        for text in (b"x" * 11, b"1" + end + b"x" * 11 + end + b"2",
-                (b"y" * 10 + end) * 1200 + b"x" * 11 + end):
-            refused(flatq("push", option, "many", input=text, env=limit), 65, "push",
-                text=b"over the limit of 10")
-        refused(flatq("pop", "many"), 66, "pop")
-        assert flatq("push", option, "many", input=b"x" * 10 + end + b"y" * 10, env=limit,
-            check=0).out
-        assert flatq("pop", "-l", "-n", "9", "many",
-            check=0).out == b"x" * 10 + b"\n" + b"y" * 10 + b"\n"
-    assert flatq("push", input=b"x" * 10, env=limit, check=0).out
-    for wrong in ("x", "-1", "1e3", "99999999999", "a[$(touch x)]"):
-        refused(flatq("push", input=b"x", env={"FLATQ_MOST_BYTES": wrong}), 64, "push",
-            text=b"FLATQ_MOST_BYTES")
-    flatq("push", "large", input=b"x" * 11, env={"FLATQ_MOST_BYTES": "0"}, check=0)
 
 
 # ---- flatq.Worker
