@@ -10,8 +10,8 @@
 
 # remote WORD ... - run FLATQ_VERB at FLATQ_HOST, and exit with its code there, or as remote_ask
 remote() {
-  remote_directory='' remote_pid='' remote_watcher='' remote_noted='' remote_asked='' \
-    remote_held='' remote_total=0 request=''
+  remote_directory='' remote_pid='' remote_watcher='' remote_asked='' remote_held='' \
+    remote_total=0 request=''
   remote_host_read
   remote_look "$@"
   trap '[ -z "$remote_directory" ] || rm -rf "$remote_directory"' EXIT
@@ -32,7 +32,8 @@ remote() {
 # remote_host_read - set remote_at, and remote_unix, or remote_host, remote_port and remote_user, of
 # plain characters: none is an option, or words for a shell
 remote_host_read() {
-  remote_at=@ remote_port=1234 remote_unix='' remote_user='' remote_host=$FLATQ_HOST remote_good=1
+  remote_at=@ remote_port=1234 remote_unix='' remote_user='' remote_host=$FLATQ_HOST
+  why='-H takes HOST:PORT, unix:PATH or ssh://[USER@]HOST[:PORT]'
   case $FLATQ_HOST in
   unix:?*) remote_unix=${FLATQ_HOST#unix:} remote_port=; return ;;
   ssh://*) need doors/ssh; remote_at=@@ remote_port='' remote_host=${FLATQ_HOST#ssh://} ;;
@@ -40,22 +41,21 @@ remote_host_read() {
   case $remote_at$remote_host in
   @@*@*)
     remote_user=${remote_host%@*} remote_host=${remote_host##*@}
-    case $remote_user in '' | -* | *[!A-Za-z0-9@._+-]*) remote_good= ;; esac ;;
+    case $remote_user in '' | -* | *[!A-Za-z0-9@._+-]*) die 64 "$why" ;; esac ;;
   esac
   case $remote_host in
   *']') ;;
   *:*)
-    remote_port=${remote_host##*:} remote_host=${remote_host%:*} number=0
-    is_number "$remote_port" 65535 && [ "$number" != 0 ] || remote_good=
+    remote_port=${remote_host##*:} remote_host=${remote_host%:*}
+    is_number "$remote_port" 65535 && [ "$number" != 0 ] || die 64 "$why"
     remote_port=$number ;;
   esac
   case $remote_host in
   '['*']')
     remote_host=${remote_host#'['} remote_host=${remote_host%']'}
-    case $remote_host in '' | *[!0-9A-Fa-f:.]*) remote_good= ;; esac ;;
-  '' | -* | *[!A-Za-z0-9._-]*) remote_good= ;;
+    case $remote_host in '' | *[!0-9A-Fa-f:.]*) die 64 "$why" ;; esac ;;
+  '' | -* | *[!A-Za-z0-9._-]*) die 64 "$why" ;;
   esac
-  [ -n "$remote_good" ] || die 64 '-H takes HOST:PORT, unix:PATH or ssh://[USER@]HOST[:PORT]'
 }
 
 # remote_look WORD ... - set remote_named, unless the verb is to use $FLATQ_QUEUE, which the door
@@ -130,9 +130,9 @@ remote_watch() {
       [ "$watch_sent $watch_came" = "$watch_seen" ] ||
         watch_left=$remote_most watch_seen="$watch_sent $watch_came"
     done
-    remote_kill
+    kill -KILL "$remote_pid"
   ) </dev/null >/dev/null 5>&- 6<&- 7>&- &
-  remote_watcher=$! remote_noted=$!
+  remote_watcher=$!
 }
 
 # remote_watched - end that. In remote_back, a TERM would be ignored
@@ -140,15 +140,6 @@ remote_watched() {
   kill -KILL "$remote_watcher"
   wait "$remote_watcher"
   remote_watcher=
-}
-
-# remote_kill - end the program of the connection. A child that was just forked may forget a TERM
-remote_kill() {
-  for remote_signal in TERM KILL; do
-    # shellcheck disable=SC2086 # PIDs
-    kill "-$remote_signal" $remote_pid
-    sleep 0.1
-  done
 }
 
 # remote_ask - send `request`; the answer is then on 6, remote_size bytes and the last line. Returns
@@ -162,7 +153,7 @@ remote_ask() {
     printf '%s%s@%s\n' "$remote_at" "$nonce" "$request" 1<>"$1" &&
     command exec 3>"$2" 4<"$1" || { why="${TMPDIR:-/tmp} has no room for the request"; return 74; }
   remote_connect <&4 >&3 2>"$remote_directory/errors" 3>&- 4<&- &
-  remote_pid=$! remote_noted=$!
+  remote_pid=$!
   remote_watch
   wait "$remote_pid"
   remote_pid=
@@ -350,10 +341,10 @@ remote_back() {
 # remote_stopped SIGNAL - end the connection, and give back a message that was not written out
 remote_stopped() {
   trap '' HUP INT TERM
-  # RACE: the signal may have come before a process was noted
-  [ "${!-}" = "$remote_noted" ] || remote_pid="$remote_pid ${!-}"
-  remote_pid="$remote_pid $remote_watcher"
-  [ "$remote_pid" = ' ' ] || { remote_kill; wait; }
+  for remote_process in $remote_pid $remote_watcher; do
+    kill -KILL "$remote_process"
+    wait "$remote_process"
+  done
   # The answer to a reserve may be there
   case $request in
   reserve*) remote_held=1 ;;
@@ -374,7 +365,7 @@ remote_drain() {
   # shellcheck disable=SC2094 # these are FIFOs
   mkfifo "$1" "$2" && command exec 7<>"$1" 8<>"$2" 6<"$2" || { why='no FIFO'; return 74; }
   remote_connect <"$1" >&8 2>"$remote_directory/errors" 6<&- 7>&- 8>&- &
-  remote_pid=$! remote_noted=$!
+  remote_pid=$!
   exec 8>&-
   printf '%s%s@%s\n' "$remote_at" "$nonce" "$request" >&7
   remote_first=1 remote_end=''

@@ -14,7 +14,7 @@ from conftest import need, wait_for
 from engine import children, command_of, push, refused, shown_on_terminal
 from userlands import without
 
-from crash.gate.processes import SESSION, kill, left
+from crash.gate.processes import kill
 
 
 @pytest.fixture
@@ -28,8 +28,7 @@ def far(flatq, launched):
 
 
 # Or the verb has ended by itself: then the message was given back first
-BY_TERM = [-signal.SIGTERM, 128 + signal.SIGTERM]
-GIVEN_BACK = [*BY_TERM, 74]
+GIVEN_BACK = [-signal.SIGTERM, 128 + signal.SIGTERM, 74]
 
 ANY = bytes(range(256)) * 40 + b"\nerror 66 not really\nok\n"
 
@@ -255,22 +254,6 @@ def test_a_signal_as_the_connection_begins_that_gives_back(flatq, stub):
     [client] = children(process.pid)
     os.kill(client, signal.SIGTERM)
     assert process.wait(30) in GIVEN_BACK
-
-
-def test_a_signal_as_the_connection_begins(shell, flatq, stub, tmp_path):
-    """It comes just after the fork, before the shell's next command. The program that was started
-    would go on, and take a message for nobody."""
-    flatq.env["FLATQ_SSH"] = str(stub("ssh",
-        """kill -TERM "$PPID"; while kill -0 "$PPID" 2>/dev/null; do sleep 0.02; done; >"$ONCE" """))
-    words = [need("strace"), "-f", "-qq", "-o", tmp_path / "log", "-e", "trace=clone,clone3,fork",
-        "-e", "inject=clone,clone3,fork:delay_exit=300000", "--"]
-    process = subprocess.Popen([*words, *flatq.command("flatq", "-H", "ssh://h", "pop", "q")],
-        env=flatq.environment(None), stdin=subprocess.DEVNULL,
-                               start_new_session=True)
-    flatq.started.append(process)
-    assert process.wait(60) in BY_TERM
-    wait_for(lambda: not left(SESSION, process.pid), "nothing of it is left")
-    assert not (flatq.home.parent / "stubs/ssh.once").exists()
 
 
 @pytest.mark.parametrize("words", [["reserve"], ["reserve", "default"], ["pop"]], ids=" ".join)
