@@ -138,6 +138,8 @@ class _Queue(ABC):
         if self.host and path is not None:
             raise ValueError("a queue behind a door has no path here")
         self.path = None if path is None else os.path.abspath(os.fspath(path))
+        #: What a verb finds in its environment beside ours
+        self.env = {} if self.path is None else {"FLATQ_DIR": self.path}
         self.timeout = timeout
 
     def __repr__(self) -> str:
@@ -162,7 +164,7 @@ class _Queue(ABC):
         if limit is not None:
             limit = None if wait == math.inf else limit + math.ceil(wait)
         words = [*_options(given), *flag.split(), "--", *(operands or (self.name,))]
-        return Call(verb, words, parse, body, self.path, self.host, wait, limit)
+        return Call(verb, words, parse, body, self.env, self.host, wait, limit)
 
     def _call(self, verb: str, parse: Callable[[bytes], T], *operands: str,
               **given: Any) -> Awaitable[T]:

@@ -77,7 +77,7 @@ class Call(Generic[T]):
     words: list[str]
     parse: Callable[[bytes], T]
     body: bytes | None = None
-    path: str | None = None
+    env: dict[str, str] | None = None
     host: str = ""
     wait: float = 0
     timeout: float | None = None
@@ -85,7 +85,7 @@ class Call(Generic[T]):
 
     def __enter__(self) -> Call[T]:
         words = ["sh", str(home() / "flatq"), *(["-H", self.host] if self.host else [])]
-        env = {**os.environ, **({} if self.path is None else {"FLATQ_DIR": self.path})}
+        env = {**os.environ, **(self.env or {})}
         self.stopped = 0
         try:
             # An unclaim that outlived us would give back what our successor claims

@@ -11,7 +11,7 @@ from contextlib import suppress
 import pytest
 
 from conftest import LIB, ROOT, SERVING, everything, share, wait_for
-from engine import children, lies, push, refused, words_of
+from engine import lies, push, refused, words_of
 from sshd import Sshd
 from test_remote import ANY, there_and_back
 
@@ -229,9 +229,6 @@ URLS = [f"ssh://{word}" for word in WORDS] + [f"ssh://{word}@host" for word in W
 
 
 def test_nothing_of_the_url_is_an_option_or_a_word_for_a_shell(flatq, tmp_path):
-    from flatq.errors import Invalid
-    from flatq.shovel.line import Client
-
     program = tmp_path / "ssh"
     program.write_text(f'#!/bin/sh\nprintf "[%s]" "$@" >>{tmp_path}/ran\n')
     program.chmod(0o755)
@@ -240,10 +237,6 @@ def test_nothing_of_the_url_is_an_option_or_a_word_for_a_shell(flatq, tmp_path):
         url = url.replace("X", str(tmp_path / "ran"))
         refused(flatq("flatq", "-H", url, "list", env=env), 64, "list",
             text=b"-H takes HOST:PORT, unix:PATH or ssh://")
-        # Of what Python takes, a slash begins the queue's name
-        if "/" not in url[6:]:
-            with pytest.raises(Invalid):
-                Client(f"{url}/q")
     assert not (tmp_path / "ran").exists()
     there = r"""[sh -c 'exec flatq door --spool "${FLATQ_DIR:-${XDG_STATE_HOME:+$XDG_STATE_HOME/flatq}}"']"""
     for url, words in (("host", "[host]"), ("me@host-1.example:0022",
@@ -252,11 +245,6 @@ def test_nothing_of_the_url_is_an_option_or_a_word_for_a_shell(flatq, tmp_path):
         assert flatq("flatq", "-H", f"ssh://{url}", "list", env=env).status == 69
         assert (tmp_path / "ran").read_text() == "[-o][*][-T]" + words + there
         (tmp_path / "ran").unlink()
-        assert Client(f"ssh://{url}/q").ssh.words == [word.removeprefix("00")
-            for word in words[1:-1].split("][")] or "0022" in url
-    from flatq.shovel import ssh
-
-    assert there == f"[{ssh._DOOR}]"
 
 
 # ---- Python
@@ -330,19 +318,6 @@ def test_a_shovel_that_is_cut_goes_on(far, flatq, sshd, way):
     assert sorted(drained.out.split()) == sorted(every)
 
 
-def test_a_connection_that_does_not_end_at_once_is_killed(far, flatq, sshd, tmp_path):
-    """OpenSSH may see a TERM only at the next packet. The shovel once waited for that for ever."""
-    program = tmp_path / "deaf"
-    program.write_text(
-        f"#!/bin/sh\ncase \" $* \" in *' -M '*) trap '' TERM ;; esac\nexec {flatq.env['FLATQ_SSH']} \"$@\"\n")
-    program.chmod(0o755)
-    flatq.env["FLATQ_SSH"] = str(program)
-    there(flatq, sshd, "push", "there", input=b"x", check=0)
-    shovels(flatq, f"{sshd.url}/there", "here", check=0)
-    assert flatq("pop", "here", check=0).out == b"x"
-    wait_for(lambda: not sshd.connections(), "its connections have ended")
-
-
 def test_a_shovel_that_is_not_let_in(far, flatq, sshd):
     """It does not try again: that passes only when somebody changes something."""
     push(flatq, b"x", "here")
@@ -352,17 +327,19 @@ def test_a_shovel_that_is_not_let_in(far, flatq, sshd):
     assert flatq("pop", "here", check=0).out == b"x"
 
 
+@pytest.mark.slow
 def test_a_killed_shovel_leaves_no_connection(far, flatq, sshd):
+    """It ends when nobody has used it for the time of a lease."""
     there(flatq, sshd, "create", "there", check=0)
     process = flatq.start("shovel", f"{sshd.url}/there", "here")
     wait_for(lambda: lies(sshd.there, "there").get("wait"), "it waits there")
-    keeper, = (words for pid in children(process.pid)
-        if b"-M" in (words := words_of(pid).split(b"\0")))
+    shared, = {word[12:] for pid in of_place(sshd.place) for word in words_of(pid).split(b"\0")
+        if word.startswith(b"ControlPath=")}
     process.send_signal(signal.SIGKILL)
     process.wait()
-    wait_for(lambda: not sshd.connections(), "its connections have ended")
+    wait_for(lambda: not sshd.connections(), "its connections have ended", seconds=90)
     # Only the empty directory of its socket is left
-    shutil.rmtree(os.path.dirname(os.fsdecode(keeper[keeper.index(b"-S") + 1])))
+    shutil.rmtree(os.path.dirname(os.fsdecode(shared)))
 
 
 def test_the_pages_say_so():

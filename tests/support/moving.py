@@ -9,7 +9,7 @@ import pytest
 from conftest import ROOT, chance
 
 from flatq import shovel
-from flatq.shovel import Shovel, door, ends, local, redis, source, sqs, target
+from flatq.shovel import Shovel, ends, local, redis, source, sqs, target
 
 ANY = bytes(range(256)) * 40 + b"\r\n.\r\n"
 #: The lease of a message in hand, in seconds, here
@@ -31,7 +31,7 @@ def move(*places, **more):
 STOPPING = """
 import os, sys
 from flatq import shovel
-from flatq.shovel import __main__ as main, door, ends, local, redis, sqs
+from flatq.shovel import __main__ as main, ends, local, redis, sqs
 moments, now = set(map(int, sys.argv[1].split(","))), 0
 package = os.path.dirname(os.path.dirname(shovel.__file__))
 def look(frame, event, arg):
@@ -46,7 +46,7 @@ def watched(self):
     sys.setprofile(look)
     return run(self)
 shovel.Shovel.run = watched
-for module in (door, ends, local, redis, shovel, sqs):
+for module in (ends, local, redis, shovel, sqs):
     module.LEASE = int(sys.argv[2])
 sys.exit(main.command("shovel", sys.argv[3:]))
 """
@@ -84,7 +84,7 @@ class Stopping:
 @pytest.fixture
 def short_leases(monkeypatch):
     """Moves of the test's own process have short leases, too."""
-    for having in (door, ends, local, redis, shovel, sqs):
+    for having in (ends, local, redis, shovel, sqs):
         monkeypatch.setattr(having, "LEASE", LEASE)
 
 

@@ -1,7 +1,7 @@
 """The ends of a shovel: a message on its way, the places it comes from, and those it goes to.
 
-A place is a queue's name (local.py); HOST:PORT/NAME, behind a line door, or
-ssh://[USER@]HOST[:PORT]/NAME (door.py, ssh.py); beanstalk://HOST:PORT/TUBE (tube.py);
+A place is a queue's name, HOST:PORT/NAME or unix:PATH/NAME, behind a line door, or
+ssh://[USER@]HOST[:PORT]/NAME (local.py); beanstalk://HOST:PORT/TUBE (tube.py);
 amqp://HOST:PORT/VHOST/QUEUE (amqp.py); sqs://QUEUE (sqs.py); pressure+redis://HOST:PORT/DB/NAME
 (redis.py); or mqueue:///NAME (flatq/mqueue.py).
 """
@@ -24,7 +24,7 @@ LEASE = 30
 
 #: Of each kind of place, the module and its Source and Target; only what a place needs is imported
 _KINDS = {
-    "": (".local", "Local", "Here"), "ssh": (".door", "DoorSource", "Door"),
+    "": (".local", "Local", "Here"), "ssh": (".local", "Local", "Here"),
     "beanstalk": (".tube", "TubeSource", "Tube"), "amqp": (".amqp", "AmqpSource", "Amqp"),
     "amqps": (".amqp", "AmqpSource", "Amqp"), "sqs": (".sqs", "SqsSource", "Sqs"),
     "mqueue": ("..mqueue", "Kernel", "Kernel"),
