@@ -142,29 +142,21 @@ class Ours:
 class Launched(Ours):
     """A door under ./launch, which ends with the test."""
 
-    def __init__(self, flatq, *args, door="beanstalk", port=None, unix=None, env=None):
+    def __init__(self, flatq, *args, door="beanstalk", port=None, env=None):
         need("ncat")
-        self.flatq, self.port, self.unix, self.spool = flatq, port or free(), unix, flatq.spool
+        self.flatq, self.port, self.spool = flatq, port or free(), flatq.spool
         self.errors = flatq.home / f"launch.{self.port}"
-        where = ("-l", f"unix:{unix}") if unix else ("-p", str(self.port))
-        began = time.monotonic()
         with self.errors.open("wb") as errors:
-            self.process = flatq.start("./launch", door, *where, *args, env=env,
+            self.process = flatq.start("./launch", door, "-p", str(self.port), *args, env=env,
                 stdin=subprocess.DEVNULL, stderr=errors)
-        up = (lambda: " door on " in self.said()) if unix else lambda: listening(self.port)
-        wait_for(lambda: up() or self.process.poll() is not None, "the door")
-        self.ready = time.monotonic() - began
+        wait_for(lambda: listening(self.port) or self.process.poll() is not None, "the door")
         assert self.process.poll() is None, self.said()
 
     def said(self):
         return self.errors.read_text()
 
     def connect(self):
-        if not self.unix:
-            return Client(socket.create_connection(("127.0.0.1", self.port), 60))
-        connection = socket.socket(socket.AF_UNIX)
-        connection.connect(str(self.unix))
-        return Client(connection)
+        return Client(socket.create_connection(("127.0.0.1", self.port), 60))
 
     def handlers(self):
         return [pid for pid, words in carriers(self.flatq.spool).items()
