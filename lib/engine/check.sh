@@ -278,14 +278,25 @@ check_flat() {
 # check_awk HOW - print, of the flat file check_path, 0: how many lines are bad, good, and good with
 # a key; 1: the bad ones; 2: the good ones; return 74 if it cannot be read
 check_awk() {
-  { cat "$check_path" 9>&- && printf '\n~end\n'; } | awk -F '\t' -v "how=$1" "$letters_awk"'
-    $0 == "~end" { whole = 1 }
-    $0 == "" || whole { next }
-    { n = split($1, field, ".")
-      good = NF == 2 && n == 10 && length(field[1]) == 10 && length(field[2]) == 12 &&
-        $2 ~ /^[A-Za-z0-9+\/]*=*$/ && length($2) == letters(field[8])
-      if (how == (good ? 2 : 1)) print
-      if (good) { goods++; if (field[9] != "-") keys++ } else bads++ }
+  { cat "$check_path" 9>&- && printf '\nend\n'; } | lines_short |
+    awk -F '\t' -v "how=$1" "$letters_awk"'
+    { whole = !parts && $0 == "end~"; ends = sub(/~$/, "") }
+    whole || $0 == "" && !parts { next }
+    { part[++parts] = $0 }
+    parts == 1 {
+      good = NF == 2 && split($1, field, ".") == 10 && length(field[1]) == 10 &&
+        length(field[2]) == 12
+      found = 0
+      $0 = $2
+    }
+    { found += length($0); if (/[^A-Za-z0-9+\/=]/) good = 0 }
+    ends {
+      if (found != letters(field[8])) good = 0
+      for (i = 1; i <= parts; i++)
+        if (how == (good ? 2 : 1)) printf "%s%s", part[i], (i < parts ? "" : "\n")
+      if (good) { goods++; if (field[9] != "-") keys++ } else bads++
+      parts = 0
+    }
     END { if (!whole) exit 74; if (!how) print bads + 0, goods + 0, keys + 0 }'
 }
 
@@ -297,7 +308,7 @@ check_keys_compare() {
       cd "$q" &&
         find delayed buried wal head out claimed ! -type d -name '*.k*' ! -path '*[!!-~]*' &&
           find queue out claimed -type f -name "$flat_like.*.*.*" \
-        -exec awk -F '\t' '$1 ~ /\.k[0-9a-f]*\.[0-9-]*$/ { print $1 }' {} + && printf 'end\n'
+        -exec cut -f 1 {} + && printf 'end\n'
     } 9>&-
     for check_path in "$q"/keys/*; do
       [ -e "$check_path" ] || break
