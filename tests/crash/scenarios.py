@@ -258,7 +258,7 @@ def build(system: System, scenario: Scenario, spool: Path) -> Words:
 
 
 PID_MAX = 1 << 22  # the greatest that Linux lets be set
-BIG = bytes(range(256)) * 12  # NULs and newlines, more than a pipe or the shell takes in one piece
+BIG = bytes(range(256)) * 27  # NULs and newlines; three pages of a file
 HUGE = b"0123456789abcdef" * 65536
 LARGE = HUGE[:262144]  # is written in 64 pieces, while a pipe holds 16
 FLAT = (*pushes(1, 6), v("wal"))

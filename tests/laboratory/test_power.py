@@ -78,6 +78,12 @@ def test_a_write_may_be_lost_halved_or_zeros(work):
         r"{'x': b'\x00\x00\x00\x00'}", "{'x': b'abcd'}"}
 
 
+def test_a_write_may_be_cut_at_each_page(work):
+    found = history(work, "head -c 9000 /dev/zero | tr '\\0' x | dd bs=9000 iflag=fullblock >x")
+    sizes = {len(eval(tree).get("x", b"")) for tree in left(found)}
+    assert sizes == {0, 4096, 4500, 8192, 9000}
+
+
 def test_a_later_write_does_not_say_that_the_first_is_there(work):
     assert r"{'x': b'\x00\x00cd'}" in left(history(work, "printf ab >x; printf cd >>x"))
 

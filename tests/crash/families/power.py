@@ -281,7 +281,8 @@ def run(given: Trial, system: System, work: Path) -> Outcome:
     outcome = Outcome(given.scenario, scenario.verb, given.cut, call, f"power, {given.stage}",
         "not reached", "", given.seed, 0, str(given))
     if given.cut <= history.last and len(given.outcomes) == len(pending):
-        names = {states.ABSENT: "lost", states.HALF: "half", states.ZEROS: "zeros"}
+        names = {states.ABSENT: "lost", states.HALF: "half", states.ZEROS: "zeros",
+            **dict.fromkeys(states.PAGES, "cut at a page")}
         outcome.missing = [f"{names[mark]}: {history.ops[index].text}" for index,
             mark in zip(pending, given.outcomes) if mark in names]
         tree, wrong = history.tree(given.cut, given.outcomes), []

@@ -5,7 +5,8 @@ no liar:
     - What was there before the run is on the disk.
     - Every write, truncation, creation, rename and removal is an operation that may be missing,
     whatever came later, until it is
-      synced. A write may also be there as its first half, or as zeros: its size without its data.
+      synced. A write may also be there as its first half, as its first pages, or as zeros: its size
+    without its data.
     - The fsync of a file makes its data durable, not its name. The fsync of a directory makes its
     entries durable, not its own name, nor
       what is in the files. syncfs and sync make everything durable.
@@ -24,6 +25,7 @@ import hashlib
 import itertools
 import os
 import random
+import string
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -32,6 +34,8 @@ from typing import Union
 from ..gate.gate import Call
 
 ABSENT, WHOLE, HALF, ZEROS = "0123"  # the fate of an operation; the last two only for a write
+#: Of a write to several pages of a file: A: only what is in the first one is there, B: in two, ...
+PAGE, PAGES = 4096, string.ascii_uppercase
 #: Up to so many pending operations, all their subsets are tried.
 ALL_SUBSETS = 11
 #: The content of a directory: other directories, the bytes of files; a str is the target of a link;
@@ -56,7 +60,10 @@ class Op:
 
     @property
     def outcomes(self) -> str:
-        return ABSENT + WHOLE + (HALF + ZEROS if self.data else "")
+        if not self.data:
+            return ABSENT + WHOLE
+        first, last = self.offset // PAGE, (self.offset + len(self.data) - 1) // PAGE
+        return ABSENT + WHOLE + HALF + ZEROS + PAGES[:last - first]
 
 
 @dataclass
@@ -300,6 +307,8 @@ class History:
             data = data[:len(data) // 2]
         elif outcome == ZEROS:
             data = bytes(len(data))
+        elif outcome in PAGES:
+            data = data[:(PAGES.index(outcome) + 1) * PAGE - op.offset % PAGE]
         if len(content) < op.offset:
             content.extend(bytes(op.offset - len(content)))
         if op.data is None:
@@ -324,9 +333,9 @@ class History:
         """Outcomes of the pending operations at `cut`; the first has lost them all. `whole`:
         operations that are taken to be there.
 
-        Up to ALL_SUBSETS of them: each subset, and each write in halves and zeros beside all, none
-        and those before it of the others. Of more: one missing, only one, none, all, the first so
-        many, the same halves and zeros, and seeded samples. """
+        Up to ALL_SUBSETS of them: each subset, and each write in halves, pages and zeros beside
+        all, none and those before it of the others. Of more: one missing, only one, none, all, the
+        first so many, the same halves, pages and zeros, and seeded samples. """
         pending = self.pending(cut)
         free = [place for place, index in enumerate(pending) if index not in whole]
         fixed = [WHOLE] * len(pending)
@@ -350,8 +359,12 @@ class History:
             for count in range(len(free)):
                 yield outcome(dict.fromkeys(free[:count], WHOLE), ABSENT)
         for count, place in enumerate(free):
-            for mark in self.ops[pending[place]].outcomes[2:]:
+            op = self.ops[pending[place]]
+            cut_off = {later: ABSENT for later in free[count + 1:]
+                if self.ops[pending[later]].inode == op.inode}
+            for mark in op.outcomes[2:]:
                 yield outcome({place: mark}, WHOLE)
+                yield outcome({**cut_off, place: mark}, WHOLE)
                 yield outcome({place: mark}, ABSENT)
                 yield outcome({**dict.fromkeys(free[:count], WHOLE), place: mark}, ABSENT)
         generator = random.Random(f"{seed} {cut}")
