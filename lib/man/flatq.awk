@@ -148,7 +148,7 @@ END {
     "what \\-H ssh://HOST and shovel run to connect, split at blanks; ssh \\-o " \
     "BatchMode=yes where it is not set")
   variable("API_KEY", "the key that every client of launch http has to send")
-  variable("TMPDIR", "where launch and -H put temporary files; /tmp where it is not set")
+  variable("TMPDIR", "where -H and top put temporary files; /tmp where it is not set")
   variable("TZ", "the time zone in which log prints times; the system's where it is not set")
   variable("FLATQ_PROC", "for tests: a directory that is read in place of /proc")
   variable("FLATQ_RANGE", "for tests: how many ids of each thousand are given")

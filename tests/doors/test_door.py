@@ -1,6 +1,7 @@
 """The line door, ./launch and lib/handler: with many clients, and after each way in which a client
 can go wrong."""
 
+import contextlib
 import itertools
 import os
 import re
@@ -16,13 +17,12 @@ from pathlib import Path
 import pytest
 
 from conftest import LIB, everything, listening, need, share, wait_for
-from engine import Clock, calls_in, carriers, command_of, empty, lies, pop, push
+from engine import Clock, calls_in, carriers, command_of, empty, faulty, lies, pop, push
 from servers import certified
 from stalk import Launched, parent
 
 from crash.families import clients
 from crash.families.clients import answer
-from crash.gate.processes import kill
 
 BOTH = pytest.mark.parametrize("mode", ["loop", "-k"])
 LOG = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d\dZ (\S+) (\S+) (\S+) (\d+|-) (\d+)")
@@ -100,31 +100,25 @@ def handler(flatq, request, **env):
     return done, lines[-1].groups() if lines and lines[-1] else None
 
 
-def test_a_row_that_the_shell_and_awk_miss_once(flatq, stub, tmp_path):
-    """Nobody reads the kernel's table in one piece. Once, a whole push was refused since its
-    connection was not seen: `the client was cut off`."""
-    (tmp_path / "net").mkdir()
-    (tmp_path / "net/tcp").write_text("  sl  local_address rem_address\n")
-    stub("awk", '[ -e "$ONCE" ] || { : >"$ONCE"; exit; }\necho 0100007F:04D2 0100007F:D431 08 00000000:00000001')
-    script = 'lib=$1; . "$lib/engine/common.sh"; shell_reset; FLATQ_DOOR=1; need doors/door; door_inode=7; door_row && echo "$door_state $door_unsent $door_remote"'
-    done = subprocess.run([flatq.shell, "-c", script, "sh", LIB],
-        env={**flatq.env, "FLATQ_PROC": str(tmp_path)}, capture_output=True)
-    assert (done.stdout, done.stderr) == (b"08 00000000 0100007F:D431\n", b""), done
+ROWS = "sl local_address\n" + "".join(
+    f"{n}: 0100007F:04D2 0100007F:{n:04X} 01 00000007:00000000 00:00000000 0 0 0 {n} 1\n"
+    for n in range(100))
 
 
-def test_an_awk_that_is_killed_does_not_hide_a_row(shell, flatq, stub, tmp_path):
-    """Among many connections awk finds the client's. The client would count as gone, and its
-    message would go back while it gets it."""
+@pytest.mark.parametrize("table, awk", [
+    ("sl\n", "exit"), (ROWS, "exit"), (ROWS, 'kill -9 "$$"')], ids=["few", "many", "killed"])
+def test_a_row_that_is_missed_once(shell, flatq, stub, tmp_path, table, awk):
+    """Nobody reads the kernel's table in one piece, and awk may be killed. Once, a whole push was
+    refused since its connection was not seen; and a client would count as gone, and its message go
+    back while it gets it."""
     (tmp_path / "net").mkdir()
-    rows = "".join(
-        f"{n}: 0100007F:04D2 0100007F:{n:04X} 01 00000007:00000000 00:00000000 0 0 0 {n} 1\n"
-        for n in range(100))
-    (tmp_path / "net/tcp").write_text("sl local_address\n" + rows)
-    stub("awk", 'if [ ! -e "$ONCE" ]; then : >"$ONCE"; kill -9 "$$"; fi; exec "$REAL" "$@"')
-    script = 'lib=$1; . "$lib/engine/common.sh"; shell_reset; FLATQ_DOOR=1; need doors/door; door_inode=90; door_row; echo "$? $door_unsent"'
+    (tmp_path / "net/tcp").write_text(table)
+    stub("awk", f'[ -e "$ONCE" ] || {{ : >"$ONCE"; {awk}; }}; echo "{ROWS}" | "$REAL" "$@" /dev/stdin')
+    script = """lib=$1; . "$lib/engine/common.sh"; shell_reset; FLATQ_DOOR=1; need doors/door
+        door_inode=90; door_row; echo "$? $door_state $door_unsent $door_remote" """
     done = subprocess.run([flatq.shell, "-c", script, "sh", LIB],
         env={**flatq.env, "FLATQ_PROC": str(tmp_path)}, capture_output=True)
-    assert done.stdout == b"0 00000007\n", done
+    assert (done.stdout, done.stderr) == (b"0 01 00000007 0100007F:005A\n", b""), done
 
 
 def test_the_log_names_what_was_asked_for(shell, flatq):
@@ -279,6 +273,14 @@ def test_the_log(shell, flatq):
     assert done.stdout == b"2\n"
 
 
+def as_launched(flatq, verb, *before, flags="", to="3>guard", **more):
+    """Start a door as ncat does under launch; the guard's pipe is a file. `before`: strace."""
+    return subprocess.Popen(["sh", "-c", f'exec "$@" {to} 5>&2', "sh", *before,
+        *flatq.command(verb, "launch", flags, "1", "0")], cwd=flatq.home,
+        env=flatq.environment(None), **{"stdin": subprocess.PIPE, "stdout": subprocess.PIPE,
+        "stderr": subprocess.DEVNULL, **more})
+
+
 @pytest.mark.parametrize("request_", ["push jobs\nx", "push -n 1 jobs\nx", "push -l jobs\nx\n",
     "pop jobs\n", "pop -l jobs\n", "reserve jobs\n", "stat jobs\n"],
                          ids=lambda text: text.split("\n")[0])
@@ -286,12 +288,11 @@ def test_a_handler_tells_the_guard_that_it_ends(shell, flatq, request_):
     """On descriptor 3, which the verb that it runs must leave alone. Else the guard takes the
     handler for killed, and ends the ncat that still passes the answer."""
     push(flatq, b"x", "jobs")
-    done = subprocess.run(["sh", "-c", 'exec "$@" 3>guard 5>&2', "sh",
-        *flatq.command("handler", "launch", "", "1", "0")], input=request_.encode(), cwd=flatq.home,
-                          env=flatq.environment(None), capture_output=True, timeout=60)
+    process = as_launched(flatq, "handler")
+    process.communicate(request_.encode(), timeout=60)
     told = (flatq.home / "guard").read_text().split("\n")
     number = next(line.split()[1] for line in told if line.startswith("c "))
-    assert done.returncode == 0 and f"e {number}" in told, (done, told)
+    assert process.returncode == 0 and f"e {number}" in told, told
 
 
 @pytest.mark.parametrize("verb, said, line", [
@@ -303,12 +304,11 @@ def test_what_the_guard_cannot_be_told_is_not_done(flatq, verb, said, line):
     """If the `l` line is lost, the guard takes a long message for a long request line and writes
     its own error into the answer, or takes a waiting client for an idle one. So the door ends, and
     stores nothing."""
-    words = [need("strace"), "-qq", "-o", "/dev/null", "-P", flatq.home / "guard", "-e",
-        "trace=write", "-e", f"inject=write:error=ENOMEM:when={line}", "--"]
-    done = subprocess.run(["sh", "-c", 'exec "$@" 3>guard 5>&2', "sh", *words,
-        *flatq.command(verb, "launch", "", "1", "0")], input=said.encode(), cwd=flatq.home,
-                          env=flatq.environment(None), capture_output=True, timeout=30)
-    assert done.returncode == 74 and b"INSERTED" not in done.stdout and b"200 OK" not in done.stdout, done
+    process = as_launched(flatq, verb, need("strace"), "-qq", "-o", "/dev/null", "-P",
+        flatq.home / "guard", "-e", "trace=write", "-e", f"inject=write:error=ENOMEM:when={line}",
+        "--")
+    out, _ = process.communicate(said.encode(), timeout=30)
+    assert process.returncode == 74 and b"INSERTED" not in out and b"200 OK" not in out, out
     assert "\ne " in (flatq.home / "guard").read_text() and flatq("list", "jobs").out == b""
 
 
@@ -317,13 +317,10 @@ def test_no_error_line_stands_in_the_place_of_a_message(shell, flatq):
     """The body cannot be opened. Behind the first line, a client would take the error line for the
     message, and then delete the real one."""
     push(flatq, b"hello", "jobs")
-    body = flatq.spool / "jobs/body/000000000001"
-    words = [need("strace"), "-qq", "-f", "-o", "/dev/null", "-P", body, "-e", "trace=openat", "-e",
-        "inject=openat:error=EIO:when=1", "--"]
-    done = subprocess.run([*words, *flatq.command("handler")], input=b"reserve jobs\n",
-        env=flatq.environment(None), capture_output=True, timeout=60)
-    assert re.fullmatch(rb"error 74 [^\n]*\n", done.stdout) and flatq("list",
-        "jobs").out.split()[1] == b"ready", done
+    done = faulty(flatq, "openat", flatq.spool / "jobs/body/000000000001", "handler",
+        input=b"reserve jobs\n")
+    assert re.fullmatch(rb"error 74 [^\n]*\n", done.stdout), done
+    assert flatq("list", "jobs").out.split()[1] == b"ready"
 
 
 @pytest.mark.shells
@@ -333,10 +330,7 @@ def test_what_a_drain_has_acknowledged_stays_settled_without_the_guard(shell, fl
         push(flatq, body, "jobs")
     os.mkfifo(flatq.home / "guard")
     guard = os.open(flatq.home / "guard", os.O_RDONLY | os.O_NONBLOCK)
-    process = subprocess.Popen(["sh", "-c", 'exec "$@" 3>guard 5>&2', "sh",
-        *flatq.command("handler", "launch", "", "1", "0")], stdin=subprocess.PIPE,
-                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=flatq.home,
-                               env=flatq.environment(None))
+    process = as_launched(flatq, "handler")
     flatq.started.append(process)
     process.stdin.write(b"@n1@drain -a jobs\n")
     process.stdin.flush()
@@ -420,10 +414,8 @@ def test_an_answer_that_may_be_cut_is_not_begun(shell, flatq, stub, verb, asked,
             listener.getsockname()) as client:
         with listener.accept()[0] as ours:
             ours.setblocking(False)
-            subprocess.run(["sh", "-c", 'exec "$@" 3>guard 4>&1 >/dev/null', "sh",
-                *flatq.command(verb, "launch", "d", "1", "0")], input=asked, cwd=flatq.home,
-                           env=flatq.environment(None), stdout=ours, stderr=subprocess.DEVNULL,
-                           timeout=60)
+            as_launched(flatq, verb, flags="d", to="3>guard 4>&1 >/dev/null",
+                stdout=ours).communicate(asked, timeout=60)
         assert re.fullmatch(said, answer(client))
     assert b"1 ready 65536 " in flatq("list", "jobs", check=0).out
 
@@ -809,50 +801,44 @@ def unsent(port):
 # ---- cost
 
 
-def test_processes_of_a_connection(flatq, free_port, tmp_path):
+@contextlib.contextmanager
+def tracing(pid, log, *words):
+    """Meanwhile strace follows a process that runs."""
+    tracer = subprocess.Popen([need("strace"), "-qq", "-o", log, *words, "-p", str(pid)])
+    try:
+        wait_for(lambda: "TracerPid:\t0" not in Path(f"/proc/{pid}/status").read_text(), "strace")
+        yield
+    finally:
+        tracer.terminate()
+        tracer.wait()
+
+
+def test_processes_of_a_connection(door, flatq, tmp_path):
     """Besides the verb's own processes (base64, and mv for a pop) there are at most two: the ncat
     that serves the connection, and the handler; and a perl for a pop, which asks whether the client
     has its answer. On a system with many connections, an awk finds the client's."""
-    need("strace", "ncat")
-    trace = tmp_path / "trace"
-    command = ["strace", "-f", "-qq", "--seccomp-bpf", "-s", "200", "-e", "signal=none", "-e",
-        "trace=execve,clone,clone3,fork,vfork",
-               "-o", str(trace), "--", *flatq.command("./launch", "-k", "-i", "0", "-p",
-               str(free_port))]
-    server = subprocess.Popen(command, env=flatq.env, stderr=subprocess.DEVNULL,
-        start_new_session=True)
-    flatq.started.append(server)
-    wait_for(lambda: listening(free_port), "the door")
-
-    def processes():
-        parents, ncat = {}, None
-        for line in trace.read_text().splitlines():
-            call = re.match(r"(\d+) (?:<\.\.\. )?(clone3?|vfork|fork)\b.*= (\d+)$", line)
-            if call:
-                parents[int(call[3])] = int(call[1])
-            if 'execve(' in line and '"ncat"' in line and '"-l"' in line:
-                ncat = int(line.split()[0])
-
-        def below(pid):
-            return pid in parents and (parents[pid] == ncat or below(parents[pid]))
-        return sum(below(pid) for pid in parents)
+    one, log = door("-k", "-i", "0"), tmp_path / "trace"
+    ncat, = (pid for pid, words in carriers(flatq.spool).items() if words.startswith("ncat "))
 
     def rows():
         return sum(len(Path(table).read_text().splitlines())
             for table in ("/proc/net/tcp", "/proc/net/tcp6"))
 
-    try:
-        assert ask(free_port, b"push\nx", True) == b"1\n"
+    def processes(request, said, half_close):
+        before, few = begun(), rows()
+        assert re.fullmatch(said, one.ask(request, half_close))
+        return begun() - before, max(few, rows()) > 15
+
+    def begun():
+        return len(re.findall(r"\b(?:clone3?|vfork|fork)\b.*= \d+$", log.read_text(), re.M))
+
+    assert one.ask(b"push\nx") == b"1\n"
+    with tracing(ncat, log, "-f", "-e", "signal=none", "-e", "trace=clone,clone3,fork,vfork"):
         for half_close in (True, False):
-            before, few = processes(), rows()
-            assert ask(free_port, b"push\nx" if half_close else b"push -n 1\nx", half_close)
-            pushed = processes() - before
-            assert ask(free_port, b"pop\n", half_close) == b"x"
-            popped = processes() - before - pushed
-            look = 1 if max(few, rows()) > 15 else 0
-            # a stated length takes head and a pipe; perl asks whether the client has its answer
-            assert pushed <= 2 + (1 + look if half_close else 3)
-            assert popped <= 2 + 2 + 1
-    finally:
-        kill(carriers(flatq.spool), signal.SIGTERM)
-        server.wait(60)
+            # a stated length takes head and a pipe
+            count, look = processes(b"push\nx" if half_close else b"push -n 1\nx", rb"\d+\n",
+                half_close)
+            assert 2 < count <= 2 + (1 + look if half_close else 3)
+            # perl asks whether the client has its answer
+            count, _ = processes(b"pop\n", b"x", half_close)
+            assert 2 < count <= 2 + 2 + 1

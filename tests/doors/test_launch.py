@@ -21,7 +21,7 @@ import pytest
 from conftest import LIB, free, listening, need, share, wait_for
 from engine import alive, calls_in, carriers, children, command_of, empty, end_launches, lies, pop, push, words_of
 from servers import certified
-from test_door import BOTH, Door, all_gone, ask, connect, door, named, ncat_above  # noqa: F401
+from test_door import BOTH, Door, all_gone, ask, connect, door, named, ncat_above, tracing  # noqa: F401
 
 from crash.families import clients as clients_
 from crash.families.clients import answer
@@ -31,24 +31,6 @@ BUSY = b"error 75 busy: too many connections, try again later\n"
 
 
 # ---- limits
-
-
-def test_the_limit_of_connections(door):
-    one = door("-k", "-m", "2", "-i", "0")
-    # ncat does not count them among its connections, since they send no more
-    waiting = []
-    for _ in range(2):
-        waiting.append(one.connect())
-        waiting[-1].sendall(b"pop -w 60\n")
-        waiting[-1].shutdown(socket.SHUT_WR)
-    wait_for(lambda: len(lies(one.spool).get("wait", [])) == 2, "two clients that wait")
-    with one.connect() as third:
-        assert answer(third) == BUSY
-    # an old ncat passes no answer on to a client that sends no more; and a client that is quicker
-    # than the guard is served
-    assert one.ask(b"push\nx") in (b"", BUSY, b"1\n")
-    for client in waiting:
-        client.close()
 
 
 @pytest.mark.parametrize("kind, request_", [
@@ -137,6 +119,13 @@ class Guard:
         """Whether it has read all that was written to it."""
         return fcntl.ioctl(self.pipe, termios.FIONREAD, b"\0" * 4) == b"\0" * 4
 
+    def has_looked(self):
+        """Wait until it has read all, and looked at its connections: an empty line says nothing,
+        and is read behind the look."""
+        for line in (b"", b"\n"):
+            os.write(self.pipe, line)
+            wait_for(self.has_read, "the guard has read that")
+
 
 @pytest.fixture
 def untold(door, stub):
@@ -162,7 +151,7 @@ def test_seconds_that_have_gathered_count_as_one(untold):
         client.sendall(b"push -n 5 jobs\nhel")
         wait_for(lambda: any((one.spool / "jobs/body").glob("*")), "the push to begin")
         guard.is_told(60)
-        wait_for(guard.has_read, "the guard has read them")
+        guard.has_looked()
         assert one.ask(b"push jobs\nx").strip().isdigit()
         client.sendall(b"lo")
         assert answer(client).strip().isdigit()
@@ -183,10 +172,7 @@ def test_a_second_right_after_a_refusal(untold):
             os.kill(handler, signal.SIGSTOP)
             guard.is_told()
             os.kill(guard.pid, signal.SIGCONT)
-            wait_for(guard.has_read, "the guard has read that")
-            # an empty line says nothing, and is read behind the look
-            os.write(guard.pipe, b"\n")
-            wait_for(guard.has_read, "the guard has looked")
+            guard.has_looked()
             os.kill(handler, signal.SIGCONT)
             assert answer(second) == BUSY
 
@@ -209,7 +195,7 @@ def test_a_second_just_before_the_line_is_known(untold, flatq, stub, tmp_path):
         client.sendall(b"push -n %d jobs\n" % len(body) + body)
         wait_for(held.exists, "the message is there")
         os.kill(guard.pid, signal.SIGCONT)
-        wait_for(guard.has_read, "the guard has read all")
+        guard.has_looked()
         hold.unlink()
         assert answer(client).strip().isdigit()
 
@@ -235,7 +221,7 @@ def test_a_second_just_before_the_end_is_known(untold, flatq, stub, tmp_path):
         hold.unlink()
         wait_for(lambda: not one.handlers(), "the handler has ended")
         os.kill(guard.pid, signal.SIGCONT)
-        wait_for(guard.has_read, "the guard has read all")
+        guard.has_looked()
         os.kill(ncat, signal.SIGCONT)
         assert answer(client) == body
 
@@ -245,34 +231,16 @@ def test_many_idle_connections_cost_little_each_second(untold, flatq):
     one, guard = untold("-k", "-i", "3", "-m", "50")
     clients = [one.connect() for _ in range(40)]
     wait_for(lambda: len(one.handlers()) == 40 and guard.has_read(), "all are known")
-    log = flatq.home / "trace"
-    tracer = subprocess.Popen([need("strace"), "-qq", "-o", log, "-e", "trace=openat", "-p",
-        str(guard.pid)])
-    try:
-        wait_for(lambda: "TracerPid:\t0" not in Path(f"/proc/{guard.pid}/status").read_text(),
-            "strace")
-
-        def looked():
-            before = log.read_text().count('/io"') if log.exists() else 0
+    log, handlers = flatq.home / "trace", set(one.handlers())
+    with tracing(guard.pid, log, "-e", "trace=openat"):
+        for seen, count in ((32, 64), (40, 128)):
             time.sleep(1.01)  # seconds that are closer count as one
             guard.is_told()
-            wait_for(guard.has_read, "the guard has read it")
-            os.write(guard.pipe, b"\n")
-            wait_for(guard.has_read, "the guard has looked")
-            text = log.read_text()
-            return {int(pid) for pid in re.findall(r'"/proc/(\d+)/io"',
-                text)}, text.count('/io"') - before
-
-        handlers = set(one.handlers())
-        seen, count = looked()
-        assert len(seen & handlers) == 32 and count <= 64
-        seen, _ = looked()
-        assert handlers <= seen
-    finally:
-        tracer.terminate()
-        tracer.wait()
-        for client in clients:
-            client.close()
+            guard.has_looked()
+            looks = [int(pid) for pid in re.findall(r'"/proc/(\d+)/io"', log.read_text())]
+            assert len(handlers & set(looks)) == seen and len(looks) <= count
+    for client in clients:
+        client.close()
 
 
 WAITS = {
@@ -289,10 +257,12 @@ def test_who_waits_and_is_gone_keeps_no_place(flatq, launched, kind):
     clients = [one.connect() for _ in range(3)]
     for client in clients:
         client.send(waits)
+    # ncat does not count it among its connections any more
+    clients[0].socket.shutdown(socket.SHUT_WR)
     wait_for(lambda: len([*flatq.spool.glob(".wait/*")]) == 3, "three wait")
     # the fourth client is told that the door is busy
     said = one.connect().rest()
-    assert said.startswith(b"error 75 busy") or said.startswith(b"HTTP/1.1 503 "), said
+    assert said == BUSY or said.startswith(b"HTTP/1.1 503 "), said
     for client in clients:
         client.close()
 
@@ -369,55 +339,50 @@ def test_signals(shell, door, flatq, spool, mode, number):
         client.close()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
-def test_a_signal_at_any_step(shell, flatq, tmp_path, number):
-    """Also just after launch has started what runs beside it, and before it has noted that. Nothing
-    is left; by TERM, no temporary directory either."""
+@pytest.fixture
+def traced(flatq):
+    """traced(WORD ...) starts `launch line -k` under strace with these words, and returns it once
+    it has ended or listens; and its port. strace is a child of launch (-D)."""
     flatq("create", check=0)
-    (tmp_path / "temporary").mkdir()
-    flatq.env["TMPDIR"] = str(tmp_path / "temporary")
-    log = tmp_path / "log"
 
-    def start(*inject):
+    def start(*words):
         port = free()
-        process = subprocess.Popen(
-            [need("strace"), "-D", "-qq", "-o", log, "-e", "trace=all", *inject, "--",
-             *flatq.command("./launch", "line", "-k", "-p", str(port))],
+        process = subprocess.Popen([need("strace"), "-D", "-qq", "-o", flatq.home / "trace", *words,
+            "--", *flatq.command("./launch", "line", "-k", "-p", str(port))],
             env=flatq.environment(None), cwd=flatq.home, start_new_session=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         flatq.started.append(process)
-        wait_for(lambda: process.poll() is not None or listening(port), "an end, or the door")
+        wait_for(lambda: process.poll() is not None or listening(port), "an end, or the door", 30)
         return process
 
-    process = start()
+    start.log = flatq.home / "trace"
+    return start
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
+def test_a_signal_at_any_step(shell, flatq, traced, number):
+    """Also just after launch has started what runs beside it, and before it has noted that. Nothing
+    is left."""
+    process = traced("-e", "trace=all")
     process.terminate()
     process.wait(60)
-    calls = calls_in(log)
-    text = log.read_text()
+    calls, text = calls_in(traced.log), traced.log.read_text()
     begun = text[:text.index("guard")].count("\n")  # the FIFO
-    points = [*share(f"launch, {number.name}", calls[:begun], 4),
-        *share(f"start, {number.name}", calls[begun:begun + 60], 10)]
-    for name, when in points:
-        process = start("-e", f"inject={name}:signal={number.name[3:]}:when={when}")
+    for name, when in (*share(f"launch, {number.name}", calls[:begun], 4),
+            *share(f"start, {number.name}", calls[begun:begun + 60], 10)):
+        process = traced("-e", f"inject={name}:signal={number.name[3:]}:when={when}")
         with contextlib.suppress(ProcessLookupError):
             process.terminate()
         assert process.wait(60) in (-number, 128 + number, -signal.SIGTERM, 143), (name, when)
         all_gone(flatq.spool)
-        if number == signal.SIGTERM:
-            assert list((tmp_path / "temporary").iterdir()) == [], (name, when)
 
 
 def test_a_launch_without_output_answers(flatq, free_port):
     """ncat's pipe to a handler once got the number of the closed output, and no client an
     answer."""
     push(flatq, b"x")
-    process = subprocess.Popen(
-        ["sh", "-c", 'exec "$@" >/dev/null', "sh", *flatq.command("./launch", "-k", "-p",
-        str(free_port))],
-        env=flatq.environment(None), cwd=flatq.home, start_new_session=True,
-        stdin=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL)
-    flatq.started.append(process)
+    process = flatq.start("./launch", "-k", "-p", str(free_port), stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     assert ask(free_port, b"pop\n") == b"x"
     assert not end_launches(flatq.spool, process)
 
@@ -427,23 +392,12 @@ FORKS = "clone,clone3,fork,vfork"
 
 @pytest.mark.parametrize("follow", [False, True], ids=["its own", "those of all"])
 @pytest.mark.parametrize("shell", ["dash", "busybox"], indirect=True)
-def test_a_launch_that_cannot_start_a_process_ends(flatq, tmp_path, follow):
+def test_a_launch_that_cannot_start_a_process_ends(flatq, traced, follow):
     """At each fork, its own, or the first of each process. (bash tries again, for half a
     minute.)"""
-    flatq("create", check=0)
-    (tmp_path / "temporary").mkdir()
-    flatq.env["TMPDIR"] = str(tmp_path / "temporary")
     for number in itertools.count(1):
-        port = free()
-        process = subprocess.Popen(
-            [need("strace"), "-D", *["-f"] * follow, "-qq", "-o", tmp_path / "log", "-e",
-            f"trace={FORKS}", "-e",
-             f"inject={FORKS}:error=EAGAIN:when={number}", "--",
-             *flatq.command("./launch", "line", "-k", "-p", str(port))],
-            env=flatq.environment(None), cwd=flatq.home, start_new_session=True,
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        flatq.started.append(process)
-        wait_for(lambda: process.poll() is not None or listening(port), "an end, or the door", 30)
+        process = traced(*["-f"] * follow, "-e", f"trace={FORKS}", "-e",
+            f"inject={FORKS}:error=EAGAIN:when={number}")
         if process.poll() is None:
             # It does without some, such as setpriv. Where it cannot start a sleep at its end, the
             # shell has a code of its own
@@ -452,8 +406,7 @@ def test_a_launch_that_cannot_start_a_process_ends(flatq, tmp_path, follow):
         else:
             assert process.returncode > 0
         all_gone(flatq.spool)
-        assert list((tmp_path / "temporary").iterdir()) == []
-        if "INJECTED" not in (tmp_path / "log").read_text() or follow and number == 3:
+        if "INJECTED" not in traced.log.read_text() or follow and number == 3:
             break
 
 
@@ -527,20 +480,10 @@ def test_kill(shell, door, flatq, stub, spool, mode, whom, pdeathsig):
     assert not lies(spool, "jobs").get("wal"), "half a message"
 
 
-def test_launch_is_killed_as_its_ncat_starts(shell, flatq, stub):
+def test_launch_is_killed_as_its_ncat_starts(shell, flatq, stub, traced):
     """Without setpriv, which would end ncat with launch, the clock does. Here each write waits."""
     stub("setpriv", "exit 1")
-    flatq("create", check=0)
-    port = free()
-    # -D: the process that was started is launch itself
-    words = [need("strace"), "-D", "-qq", "-o", "/dev/null", "-e", "trace=write", "-e",
-        "inject=write:delay_enter=1s"]
-    process = subprocess.Popen([*words, *flatq.command("./launch", "line", "-k", "-p", str(port))],
-        env=flatq.env,
-                               cwd=flatq.home, start_new_session=True, stdin=subprocess.DEVNULL,
-                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    flatq.started.append(process)
-    wait_for(lambda: listening(port), "the door")
+    process = traced("-e", "trace=write", "-e", "inject=write:delay_enter=1s")
     process.kill()
     process.wait(20)
     all_gone(flatq.spool)
@@ -577,65 +520,24 @@ def test_the_guard_hears_what_begins_behind_ncats_words(guard):
         assert done.stdout.splitlines() == ["c 8 7 9", *["take 8"] * 3, "second", "0"], done
 
 
-def started_at(pid):
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
-
-
-@pytest.mark.parametrize("outcome", ["-", "idle"])
-def test_the_guard_kills_no_stranger(guard, outcome):
-    """A handler was killed, and another process has its number now. The guard must neither take it
-    for the handler nor signal it."""
-    for which, ends in (("another", False), ("same", True)):
-        process = subprocess.Popen(["sleep", "1000"])
-        try:
-            time_ = started_at(process.pid) + (1 if which == "same" else -1)
-            script = f"""guard_connects c {process.pid} 1 {time_:012}; guard_outcome={outcome} guard_now=1000; guard_put
-                launch_idle=1; guard_look; guard_kill TERM"""
-            done = guard("x\n", script)
-            if ends:
-                assert process.wait(60) < 0, done
-            else:
-                assert process.poll() is None, done
-        finally:
-            process.kill()
-            process.wait()
-
-
-def test_the_guard_refuses_no_stranger(guard):
-    """A handler has ended, and another process got its number before the guard read the line about
-    it."""
-    for before in (False, True):
-        process = subprocess.Popen(["sleep", "1000"])
-        try:
-            time_ = started_at(process.pid) + (1 if before else -1)
-            guard(f"c {process.pid} 1 {time_:012}\nx\n", "launch_most=0")
-            if before:
-                assert process.wait(60) == -signal.SIGUSR1
-            else:
-                process.send_signal(
-                    signal.SIGVTALRM)  # of two signals, it dies of the one that came first
-                assert process.wait(60) == -signal.SIGVTALRM
-        finally:
-            process.kill()
-            process.wait()
-
-
-def test_the_guard_ends_nothing_that_it_cannot_look_at(flatq, shell):
-    """The guard once fails to open the handler's file in /proc. The connection must stay."""
+@pytest.mark.parametrize("does, number", [("idle", signal.SIGTERM), ("ended", signal.SIGKILL),
+    ("refused", signal.SIGUSR1)])
+@pytest.mark.parametrize("stranger", [False, True])
+def test_the_guard_signals_no_stranger(guard, does, number, stranger):
+    """A handler was killed, or has ended, and another process has its number now. The guard must
+    neither take it for the handler nor signal it."""
     process = subprocess.Popen(["sleep", "1000"])
-    text = f"""lib=$1 FLATQ_VERB=launch; . "$lib/engine/common.sh"; shell_reset; need doors/guard
-        launch_door=line launch_most=9 launch_idle=0
-        guard_connects c {process.pid} 1 999999999999; guard_look; printf '%s %s\\n' "$guard_outcome" "$guard_list" """
+    began = int(Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[19])
+    one = f"c {process.pid} 1 {began - 1 if stranger else began + 1:012}"
     try:
-        for when in ("1", "2", "3", "1+"):
-            done = subprocess.run(
-                [need("strace"), "-f", "-qq", "-o", "/dev/null", "-P", f"/proc/{process.pid}/stat",
-                "-e", "trace=openat", "-e",
-                 f"inject=openat:error=EMFILE:when={when}", "--", flatq.shell, "-c", text, "sh",
-                 str(LIB)],
-                env=flatq.environment(None), capture_output=True, timeout=100)
-            assert done.stdout == b"-  %d\n" % process.pid, (when, done)
-            assert process.poll() is None
+        if does == "refused":
+            guard(f"{one}\nx\n", "launch_most=0")
+        else:
+            guard("x\n", f"""guard_connects {one}; guard_now=1000 launch_idle=1
+                [ {does} = idle ] || guard_outcome=idle; guard_put; guard_look""")
+        # of two signals, it dies of the one that came first
+        process.send_signal(signal.SIGVTALRM)
+        assert process.wait(60) == -(signal.SIGVTALRM if stranger else number)
     finally:
         process.kill()
         process.wait()
