@@ -668,6 +668,14 @@ def test_names_of_groups(shell, flatq):
         [200] * len(names))
 
 
+def test_receipts_of_the_longest_name(flatq):
+    for name in ("x" * 200, "$E9" * 66 + "yy"):
+        flatq("push", name, input=b"x", check=0)
+        got = [ask(flatq, "GET", "/queue?visibility-timeout=0") for _ in range(2)]
+        got[0].headers["message-receipt-id"] = quote(got[1].headers["message-receipt-id"], safe="")
+        assert [settle(flatq, "DELETE", one) for one in got] == [200, 204]
+
+
 def test_full_and_closed(flatq):
     flatq("create", "-b", "1", "small", check=0)
     assert posted(flatq, "small", b"1")[0].status == 200

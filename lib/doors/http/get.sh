@@ -1,44 +1,39 @@
 # doors/http/get.sh - GET: hand out a message, or one of each of several groups
 #
-# get_list has QUEUE:NAME of each message that was taken and whose last byte is not written: if the
-# answer fails, they go back. Once the client may have the last byte, the message keeps its lease:
-# else two clients would have it.
+# get_list has QUEUE:NAME of each message that goes back if the answer fails. Once the client may
+# have its last byte, a message keeps its lease: else two clients would have it.
 
-need doors/door engine/back engine/slip engine/take doors/http/query doors/http/say doors/http/group
+need engine/back engine/take doors/http/group
 
 do_get() {
-  get_parameters && get_take || return
-  if [ "$get_count" -gt 0 ]; then
-    get_send
-    return
-  fi
+  get_parameters || return
+  get_take
+  [ $get_count = 0 ] || { get_send; return; }
   queue=$groups slip_size=
   [ -z "$group_any" ] || queue=
   if [ "$get_code" -eq 66 ]; then say 204; else say_failed "$get_code"; fi
 }
 
-# get_parameters - set get_lease, get_wait, get_most, groups and group_any; return 1 if it has
-# answered
+# get_parameters - return 1 if it has answered that one is wrong
 get_parameters() {
-  get_lease=60 get_most=1 groups='' group_any=1
-  query_number visibility-timeout "$p_visibility" 0 86400 || return
-  ! has visibility-timeout || get_lease=$number
-  query_number wait "$p_wait" 0 3600 || return
+  query_number visibility-timeout 0 86400 60 || return
+  get_lease=$number
+  query_number wait 0 3600 0 || return
   get_wait=$number
-  query_number max "$p_most" 1 100 || return
-  ! has max || get_most=$number
+  query_number max 1 100 1 || return
+  get_most=$number groups='' group_any=1
   if has group-id; then
-    group_name "$p_group" || { say_failed $?; return 1; }
+    group_name "$value" || { say_failed $?; return 1; }
     groups=$group group_any=
   fi
-  # With one connection at a time, a GET that waits keeps out the POST that it waits for
+  # With one connection at a time, a GET that waits would keep out the POST
   [ -z "$FLATQ_ONE" ] || get_wait=0
-  # With timeout 0 the message is visible at once: a second take would return the same one
+  # With timeout 0, a second take would return the same message
   [ "$get_lease" != 0 ] || get_most=1
 }
 
-# get_take - take up to get_most messages, of different groups, and wait for the first; set
-# get_count, get_list, and get_code if there are fewer
+# get_take - take up to get_most messages, and wait for the first; set get_count, get_list, and
+# get_code if there are fewer
 get_take() {
   get_waits=$get_wait get_bytes=0 get_count=0
   [ "$get_wait" = 0 ] || door_waits "$get_wait" || exit 74
@@ -46,10 +41,9 @@ get_take() {
     groups_wait "$get_lease" "$get_wait"
     get_code=$?
     [ $get_code -eq 0 ] || break
-    # The client may have gone while it waited
     [ "$get_wait" = 0 ] || ! door_client_gone || take_stop=1
     get_wait=0
-    # Nobody could read it without its body: that buries it
+    # Without its body, to give it back buries it
     [ -e "$q/body/$slip_id" ] || { take_back; continue; }
     get_count=$((get_count + 1)) get_list="$get_list $queue:$taken" taken=
     get_line
@@ -59,7 +53,7 @@ get_take() {
   [ -z "$take_stop" ] || { door_gone=gone; exit 74; }
 }
 
-# get_line - set `receipt`, `stamp`, and get_line, the line before each of several messages
+# get_line - set `receipt`, `stamp`, and get_line, the line before one of several messages
 get_line() {
   receipt=$queue:$id.$slip_tries.$slip_nonce
   while [ "${receipt#*+}" != "$receipt" ]; do receipt=${receipt%%+*}%2B${receipt#*+}; done
@@ -67,17 +61,14 @@ get_line() {
   get_line="$receipt $id $stamp $slip_size"
 }
 
-# get_send - write the answer: its head, then each message that was taken
 get_send() {
-  if has max; then
-    say_head 200 "$get_bytes" text/plain
-  else
+  if ! has max; then
     get_bytes=$slip_size
     header Message-Id "$id"
     header Message-Receipt-Id "$receipt"
     header Message-Timestamp "$stamp"
-    say_head 200 "$get_bytes" text/plain
   fi
+  say_head 200 "$get_bytes" text/plain
   [ -z "$again" ] || door_nodelay
   door_blocking "$get_bytes" || exit 74
   get_sent=$get_list
@@ -101,8 +92,8 @@ get_send() {
   done
 }
 
-# get_cut - the message was not written in full: only the end of the connection can follow. Give it
-# back only if base64 says that the client is gone, or the message is not whole
+# get_cut - the message was not written in full: end the connection. Give it back only if base64
+# says that the client is gone; bury it if it is not whole
 get_cut() {
   need engine/disk
   if reader_gone "$get_said"; then

@@ -2,12 +2,10 @@
 #
 # In linear time (R8): split it in one go, by IFS, and decode only short pieces in loops.
 
-need doors/http/say
-
 # target_parse - set request_path, decoded, and `query`
 target_parse() {
   case $target in
-  # `*` stands for the server as a whole in OPTIONS: not found here
+  # OPTIONS has `*` for the server as a whole: not found here
   /* | '*') ;;
   [Hh][Tt][Tt][Pp]://*)
     target=${target#*://}
@@ -17,11 +15,11 @@ target_parse() {
     esac ;;
   *) bad 400 'the target must be a path' ;;
   esac
-  request_path=${target%%'?'*} query=
   case $target in
   *'#'*) bad 400 'the target must not have a fragment' ;;
-  *'?'*) query=${target#"$request_path"} query=${query#'?'} ;;
   esac
+  request_path=${target%%'?'*}
+  query=${target#"$request_path"} query=${query#'?'}
   # Decode nothing long before the client is authenticated
   [ ${#request_path} -le 200 ] || request_path=/long
   case $request_path in
@@ -29,12 +27,10 @@ target_parse() {
   esac
 }
 
-# query_parse - set p_group p_key p_visibility p_wait p_most p_batch p_queue, each decoded, and
-# p_receipts; `has` tells which came. Return 1 if it has answered that a parameter came twice, or is
-# no valid group or key
+# query_parse - set `parameters` to NAME=VALUE of those that we know, decoded, and `receipts` to the
+# receipt-ids. Return 1 if it has answered that one is wrong
 query_parse() {
-  p_group='' p_key='' p_visibility='' p_wait='' p_most='' p_batch='' p_queue='' p_receipts=''
-  p_names=' '
+  parameters='' receipts=
   IFS='&'
   # cl-sqs's own example for PATCH has a second question mark
   [ "$method" != PATCH ] || IFS='&?'
@@ -44,11 +40,11 @@ query_parse() {
   set +f
   IFS=$blanks
   for query_one in "$@"; do
-    query_take "$query_one" || return
+    query_take "$query_one" || { say 422 "$query_name $query_wrong"; return 1; }
   done
 }
 
-# query_take NAME=VALUE - note one parameter; ignore one of a name that is not known
+# query_take NAME=VALUE - add one parameter, or ignore it
 query_take() {
   query_name=${1%%=*} query_how=plus
   # No parameter of ours has so long a name
@@ -63,54 +59,50 @@ query_take() {
   queue | receipt-id) query_how=name ;;
   *) return 0 ;;
   esac
-  case $query_name$p_names in
-  receipt-id*) ;;
-  *" $query_name "*) say 422 "$query_name comes twice"; return 1 ;;
-  esac
-  p_names="$p_names$query_name "
-  [ ${#query_value} -le 1536 ] || { say 422 "$query_name is too long"; return 1; }
+  query_wrong='comes twice'
+  [ "$query_name" = receipt-id ] || ! has "$query_name" || return
+  query_wrong='is too long'
+  [ ${#query_value} -le 1536 ] || return
   decode "$query_value" "$query_how"
   case $query_name in
-  group-id) p_group=$plain ;;
-  deduplication-id) p_key=$plain ;;
-  visibility-timeout) p_visibility=$plain ;;
-  wait) p_wait=$plain ;;
-  max) p_most=$plain ;;
-  batch) p_batch=$plain ;;
-  queue) p_queue=$plain ;;
-  receipt-id) p_receipts="$p_receipts ${plain:-none}" ;;
+  receipt-id) receipts="$receipts ${plain:-none}" ;;
+  *-id) query_wrong='has 1 to 128 characters'; plain_fits || return ;;
   esac
-  case $query_name in
-  group-id | deduplication-id)
-    [ "$plain_count" -ge 1 ] && [ "$plain_count" -le 128 ] ||
-      { say 422 "$query_name has 1 to 128 characters"; return 1; } ;;
-  esac
+  parameters="$parameters $query_name=$plain"
 }
 
-# has NAME - return whether the parameter came
+# has NAME - return whether the parameter came; set `value` to it
 has() {
-  case $p_names in
-  *" $1 "*) return 0 ;;
-  esac
+  for value in $parameters; do
+    case $value in
+    "$1="*) value=${value#*=}; return 0 ;;
+    esac
+  done
+  value=
   return 1
 }
 
-# query_number NAME VALUE LEAST MOST - if the parameter came, set `number` to its VALUE, else to 0;
-# return 1 if it has answered that it is no such number
+# query_number NAME LEAST MOST DEFAULT - set `number` to the parameter; return 1 if it has answered
+# that it is wrong
 query_number() {
-  number=0
-  ! has "$1" || { is_number "$2" "$4" && [ "$number" -ge "$3" ]; } ||
-    { say 422 "$1 must be $3 to $4"; return 1; }
+  number=$4
+  ! has "$1" || { is_number "$value" "$3" && [ "$number" -ge "$2" ]; } ||
+    { say 422 "$1 must be $2 to $3"; return 1; }
 }
 
-# group_name PLAIN - set `group` to the queue of the group PLAIN; return 70 or 74 if sha1sum fails
+# plain_fits - return whether `plain` can be a group or a key
+plain_fits() {
+  [ "$plain_count" -ge 1 ] && [ "$plain_count" -le 128 ]
+}
+
+# group_name PLAIN - set `group` to the queue of the group; return 70 or 74 if sha1sum fails
 group_name() {
   group=$1
   case $group in
   -*) group=\$2D${group#-} ;;
   esac
   if ! name_check "$group"; then
-    # A part that would read as a path upward
+    # It would read as a path upward
     while [ "${group#*.}" != "$group" ]; do group=${group%%.*}\$2E${group#*.}; done
   fi
   if [ ${#group} -gt 200 ]; then
@@ -124,10 +116,10 @@ decode() {
   plain_of "$@" || bad 400 'bad percent-encoding'
 }
 
-# plain_of TEXT [HOW] - decode percent-encoding into `plain`, a queue's name: it keeps letters,
-# digits and -._/;(), and all other bytes become $XX. HOW: `plus`, `+` is a blank; `name`, it keeps
-# + : and $ too, as in a queue's name or a receipt. Set plain_count to its UTF-8 characters; stop
-# after the 200th. Return 1 if TEXT is malformed
+# plain_of TEXT [HOW] - decode percent-encoding into `plain`, which keeps letters, digits and
+# -._/;(), and has $XX for all other bytes. HOW: `plus`, `+` is a blank; `name`, it keeps + : and $
+# too. Set plain_count to its UTF-8 characters, and stop behind 240: a receipt has 236 at most.
+# Return 1 if TEXT is malformed
 plain_of() {
   plain='' plain_count=0 plain_how=${2:-}
   case $1 in
@@ -143,7 +135,7 @@ plain_of() {
   plain_text "$1"
   shift
   for plain_piece in "$@"; do
-    [ $plain_count -le 200 ] || return 0
+    [ $plain_count -le 240 ] || return 0
     case $plain_piece in
     [0-9A-Fa-f][0-9A-Fa-f]*) ;;
     *) return 1 ;;
@@ -159,7 +151,7 @@ plain_text() {
   plain_rest=$1
   # Shells cut a long text slowly
   [ ${#plain_rest} -le 256 ] || plain_rest=$(printf %.256s "$plain_rest")
-  while [ -n "$plain_rest" ] && [ "$plain_count" -le 200 ]; do
+  while [ "$plain_count" -le 240 ]; do
     plain_same=${plain_rest%%[!A-Za-z0-9._/\;\(\)-]*}
     plain=$plain$plain_same plain_count=$((plain_count + ${#plain_same}))
     plain_rest=${plain_rest#"$plain_same"}
@@ -174,7 +166,7 @@ plain_text() {
 
 # plain_byte CODE - add the byte to `plain`, and count it
 plain_byte() {
-  # Of a UTF-8 character, count only the first byte
+  # Only the first byte of a UTF-8 character counts
   [ "$1" -ge 128 ] && [ "$1" -le 191 ] || plain_count=$((plain_count + 1))
   if [ "$1" -ge 32 ] && [ "$1" -le 126 ]; then
     char_of "$ascii" $(($1 - 32))

@@ -1,9 +1,6 @@
-# doors/http/say.sh - write answers: `say` a whole one, `say_head` the beginning of one whose body
-# follows. Each first deals with an unread body
+# doors/http/say.sh - write answers
 
-need doors/door engine/input engine/clock
-
-# status_reason STATUS - set `reason` to the text for STATUS
+# status_reason STATUS - set `reason`
 status_reason() {
   case $1 in
   200) reason=OK ;; 204) reason='No Content' ;; 400) reason='Bad Request' ;;
@@ -16,16 +13,23 @@ status_reason() {
   esac
 }
 
-# header NAME VALUE - add a header field to the answer
+# header NAME VALUE - add a field to `headers`
 header() {
   headers="$headers$1: $2$cr
 "
 }
 
-# say_head STATUS LENGTH TYPE - set `headers` to the answer up to its body
+# say_head STATUS LENGTH TYPE - skip an unread body, or end the connection after this answer; set
+# `headers` to the answer up to its body
 say_head() {
   status=$1
-  request_skip
+  case $request_left.$expect in
+  .*) ;;
+  # A client that expects `100 Continue` may never send its body
+  some.* | ??????*.* | *.1) keep= ;;
+  # If dd was killed, the rest would be taken for a request
+  *) if input_exact "$request_left" >/dev/null; then request_left=; else keep=; fi ;;
+  esac
   status_reason "$1"
   say_date
   headers="HTTP/1.1 $1 $reason$cr
@@ -37,23 +41,6 @@ $headers"
   fi
   header Cache-Control no-store
   if [ -n "$keep" ]; then header Connection keep-alive; else header Connection close; fi
-}
-
-# request_skip - skip the unread part of the request if it is small, or end the connection after
-# this answer
-request_skip() {
-  case $request_left in
-  '') return 0 ;;
-  some | ??????*) ;;
-  *)
-    # A client that expects `100 Continue` may never send it. If dd was killed, the rest would be
-    # taken for a request
-    if [ -z "$expect" ] && input_exact "$request_left" >/dev/null; then
-      request_left=
-      return
-    fi ;;
-  esac
-  keep=
 }
 
 # say STATUS [TEXT [TYPE]] - write a whole answer; TEXT gets a newline
@@ -68,8 +55,8 @@ say() {
   headers=
 }
 
-# failed CODE - set `said` to the status and the text for a function that failed. Only the log has a
-# reason that may name paths
+# failed CODE - set `said` to the status and the text for a function that failed with CODE and
+# `why`. Only the log may name paths
 failed() {
   case $1 in
   69 | 75) said="503 $why" ;;
@@ -79,20 +66,24 @@ failed() {
   esac
 }
 
-# say_failed CODE - answer for a function that failed
 say_failed() {
   failed "$1"
+  say_said
+}
+
+# say_said - answer with `said`
+say_said() {
   case $said in 503*) header Retry-After 5 ;; esac
   say "${said%% *}" "${said#* }"
 }
 
-# add LINE - add a line to the answer to a request about several messages
+# add LINE - add a line to `lines`
 add() {
   lines="$lines$1
 "
 }
 
-# bad STATUS TEXT - answer a request that cannot or must not be understood, and end the connection
+# bad STATUS TEXT - answer a request that is not understood, and end the connection
 bad() {
   headers='' keep='' request_left=''
   say "$1" "$2"
@@ -101,8 +92,8 @@ bad() {
   exit 0
 }
 
-# say_linger - read for a second what the client still sends: closing a socket with unread input
-# would reset it
+# say_linger - read what the client still sends, for a second: to close a socket with unread input
+# resets it
 say_linger() {
   [ -z "$door_inode" ] || timeout 1 dd bs=65536 count=256 >/dev/null || :
 }
@@ -111,40 +102,35 @@ say_linger() {
 say_date() {
   clock_read
   clock_epoch "$now"
-  [ "${epoch_time%??}" != "$date_of" ] || return 0
-  date_of=${epoch_time%??}
-  door_date "${date_of}00"
-  unpad "$date_of"
+  door_date "$epoch_time"
   # 1 January 1970 was a Thursday
   set -- Thu Fri Sat Sun Mon Tue Wed
-  shift $((unpadded / 86400 % 7))
-  # YEAR-MONTH-DAYTTIME.00Z
-  date=${door_time%%T*} date_rest=${door_time#*T} date_day=$1
-  unpad "${date#*-}"
+  shift $((clock_s / 86400 % 7))
+  date=$1
   set -- Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec
-  shift $((${unpadded%-*} - 1))
-  date="$date_day, ${date##*-} $1 ${date%%-*} ${date_rest%.*} GMT"
+  shift $((door_month - 101))
+  date_day=${door_time%T*} date_time=${door_time#*T}
+  date="$date, ${date_day##*-} $1 $door_year ${date_time%.*} GMT"
 }
 
-# stamp_of - set `stamp` to when the message in the slip_ variables was pushed, in microseconds:
-# hundredths, then digits of the id
+# stamp_of - set `stamp` to when the message was pushed, in microseconds: hundredths, then digits of
+# the id
 stamp_of() {
   unpad "$slip_born"
   stamp=$unpadded${slip_id#????????}
 }
 
-# request_log - write a line to the log
 request_log() {
   door_log "${method:--}" "${queue:--}" "$status" "${slip_size:--}" "$request_began"
 }
 
-# key_given - return 0 if the request has the key of API_KEY, as api-key or as the password of Basic
-# authentication; else answer
+# key_given - return 0 if the request has the key, in api-key or as Basic authentication's password;
+# else answer
 key_given() {
   [ -n "${API_KEY:-}" ] || return 0
   case $api_key$authorization in
   [Bb][Aa][Ss][Ii][Cc]' '*)
-    # No argument of a program: everybody sees those
+    # Everybody sees the arguments of a program
     api_key=$(base64 -d <<EOF
 ${authorization#* }
 EOF

@@ -31,7 +31,7 @@ do_page() {
     return
   fi
   slip_size='' stat_queues=
-  queue_open "$p_queue"
+  queue_open "$value"
   page_code=$?
   case $page_code in
   0) ;;
