@@ -29,7 +29,7 @@ job_run() {
   clock_add 1 "$now"
   job_since=$later
   job_line="$job_since $queue $job_slip $job_lease $job_end"
-  job_start "$$" "$job_line" "$@"
+  job_start "$@"
   exec 6<&-
   # The job may be killed before it has told its line
   helper_tell
@@ -46,7 +46,7 @@ job_run() {
   job_judge
 }
 
-# job_start PID LINE COMMAND ... - start the job of the worker PID, with its LINE for the helper
+# job_start COMMAND ... - start the job, with its line for the helper
 job_start() {
   # It outlives signals to the command's process group, which it leads
   # shellcheck disable=SC2016 # the job's own variables
@@ -58,7 +58,7 @@ job_start() {
       shift 2
       exec 3>&-
       (exec "$@" <&6 6<&- 2>&5 4<&- 5>&-)
-      printf "over %s %s\n" "$$" "$?" >/proc/self/fd/4' work "$@"
+      printf "over %s %s\n" "$$" "$?" >/proc/self/fd/4' work "$$" "$job_line" "$@"
   } &
   job_pid=$!
 }
