@@ -1,10 +1,9 @@
 # bulk/claim.sh - take many messages under a name, and hold them across crashes until they are
 # settled or given back; all under the queue's lock
 #
-# A segment is claimed/NAME/OFFSET.COUNT/: messages as they were taken, slips or up to 200 flat
-# files; or OFFSET.COUNT.flat/, with the flat files made of its slips (lib/README.md, "Places", has
-# the marks beside it). OFFSET, 12 digits, is the number of messages that NAME has claimed before,
-# and is never given twice, as in Kafka.
+# A segment is claimed/NAME/OFFSET.COUNT/, slips or up to 200 flat files as they were taken; or
+# OFFSET.COUNT.flat/, with the flat files made of its slips (lib/README.md, "Places", has the marks
+# beside it). OFFSET, 12 digits, counts what NAME has claimed before, and is never given twice.
 
 need engine/slip engine/sync engine/proof engine/flat engine/reclaim bulk/batch bulk/take
 
