@@ -9,7 +9,8 @@
 ## make pipeline   a busy little spool, its tables and a report with plots, on Spark, after installing what that needs
 ## make lessons    the course: how queues fail, step by step, and its pictures in .lessons/
 ## make lesson     one of them (N=03)
-## make crash      the crash laboratory without limits: days; ^C shows what was found so far; .crash/TIME.json has a line for each trial
+## make crash      the crash laboratory: a sample that takes about an hour on 2 processors (ALL=1, everything: days; SEED=..., another
+##                 sample); ^C shows what was found so far; .crash/TIME.json has a line for each trial
 ## make install    bin/flatq, libexec/flatq, the man page, completion, and systemd's units, below PREFIX=/usr/local (and DESTDIR)
 ## make uninstall  remove these again
 ## make deb        a Debian package of the same: .deb/flatq_VERSION_all.deb (DEB=.deb)
@@ -22,6 +23,7 @@ PORT = 1234
 PYTHON = python3
 TESTS =
 SEED =
+ALL =
 ROWS =
 PARENT =
 DEB = .deb
@@ -71,7 +73,8 @@ crash:
 	@PYTHON='$(PYTHON)' tests/bin/need test
 	@$(MAKE) -s venv
 	@mkdir -p .crash
-	@PYTHONPATH=tests exec $(VENV) -m crash --json ".crash/$$(date +%Y%m%d-%H%M%S).json"
+	@PYTHONPATH=tests exec $(VENV) -m crash $(if $(ALL),--all) $(if $(SEED),--seed '$(SEED)') \
+	  --json ".crash/$$(date +%Y%m%d-%H%M%S).json"
 
 pipeline:
 	@PYTHON='$(PYTHON)' tests/bin/need pipeline

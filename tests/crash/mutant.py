@@ -1,12 +1,11 @@
-"""How strong is the laboratory: each patch of mutants/ breaks a copy of lib, and the family that its
-header names has to notice. `python3 -m crash --mutants` prints the table.
+"""How strong is the laboratory: each patch of mutants/ breaks a copy of lib, and the family that
+its header names has to notice. `python3 -m crash --mutants` prints the table.
 
 A header says in plain lines what the patch breaks, then which fault of lib/PROMISE.md a user would
 meet it by, which family has to catch it, and with which trials, in the words of the command line.
 Nothing else is tried: so a mutant that another family catches is not caught. """
 from __future__ import annotations
 
-import re
 import shlex
 import shutil
 import sys
@@ -15,16 +14,14 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from . import campaign
-from .families import clients, history, pairs, power, races, trial
-from .gate import faults
-from .scenarios import ROOT, SCENARIOS, System
+from .scenarios import ROOT, System
+from .trials import Options, Outcome
 
 PLACE = Path(__file__).with_name("mutants")
 #: Trials after which a mutant is not caught. A history notices by chance: 3 to 8 of 12 do.
-MOST = 40
+MOST = 100
 
 
 class Stale(Exception):
@@ -83,42 +80,12 @@ def make(mutant: Mutant, top: Path) -> System:
     return System(top / "lib", mutant.name)
 
 
-def attempts(mutant: Mutant, system: System, work: Path) -> Iterator[Any]:
+def attempts(mutant: Mutant, system: System, work: Path) -> Iterator[Outcome]:
     """The outcomes of its trials on this system."""
-    options = dict(zip(mutant.trials[::2], mutant.trials[1::2]))
-    where, fault, at = (options.get(f"--{name}", "") for name in ("scenario", "fault", "at"))
-    if mutant.family in ("crash", "reads", "ends"):
-        yield from _struck(system, where, fault, at, work)
-    elif mutant.family == "power":
-        own = work / "power"
-        for cut in power.trials(system, [SCENARIOS[where]], MOST, 0, own, kinds=(fault,)):
-            yield power.run(cut, system, own)
-    elif mutant.family == "history":
-        for seed in range(MOST):
-            yield history.run(system, seed, work, kind=where, deadline=20)
-    elif mutant.family == "clients":
-        for seed in range(4):
-            yield clients.run(system, where, fault, seed, work, patience=3)
-    elif where in races.RACES:
-        yield races.run(system, where, work)
-    else:
-        base, first, second = re.split(": | / ", where)
-        for call in pairs.calls(system, base, first, work):
-            if re.search(at, trial.show(call)):
-                yield pairs.run(pairs.Pair(base, first, second, call.seq), system, work)
-
-
-def _struck(system: System, where: str, fault: str, at: str, work: Path) -> Iterator[Any]:
-    try:
-        calls = trial.calls(system, where, work, faults.kinds(fault))
-        if faults.kills(fault):
-            calls = trial.struck(system, where, work)
-    except RuntimeError as error:
-        yield campaign.undisturbed(where, str(error))
-        return
-    calls = [call for call in calls if re.search(at, trial.show(call))]
-    for name, point in faults.points(calls, (fault,)):
-        yield trial.run(trial.Trial(where, name, point), system, work)
+    given = dict(zip(mutant.trials[::2], mutant.trials[1::2]))
+    fault = given.get("--fault")
+    options = Options((fault,) if fault else (), given.get("--at", ""), MOST, every=True)
+    return campaign.explore(mutant.family, given["--scenario"], system, options, work)
 
 
 @dataclass(frozen=True)
@@ -163,6 +130,6 @@ def run(name: str, work: Path) -> Caught:
         for outcome in attempts(mutant, make(mutant, Path(own)), Path(own)):
             count += 1
             if outcome.outcome == "bad":
-                by = f"{outcome.replay}: {outcome.detail[:300]}"
+                by = f"{outcome.trial}: {outcome.detail[:300]}"
                 break
     return Caught(mutant, count, time.monotonic() - began, by)

@@ -10,10 +10,8 @@ that line shows it in full.
 every call, and takes more of the other faults; `make crash` takes all."""
 
 import functools
-import io
 import json
 import os
-import pickle
 import re
 import shutil
 import signal
@@ -24,14 +22,14 @@ from dataclasses import replace
 import pytest
 
 from conftest import ROOT, everything, left as still_there, share, wait_for
-from laboratory import own, pool, trials, work  # noqa: F401
+from laboratory import own, trials, work  # noqa: F401
 
-from crash import __main__ as command
 from crash import campaign, report
-from crash.families import trial
+from crash.families import crash as family
 from crash.gate import faults, gate
 from crash.judge import layout, oracle, trees
 from crash.scenarios import SCENARIOS, System, build, crash
+from crash.trials import Options, Outcome, Trial, sample
 
 PLAIN = [name for name in SCENARIOS if SCENARIOS[name].sync == "off"]
 SYNCED = share("synced", [name for name in SCENARIOS if SCENARIOS[name].sync == "on"], 12)
@@ -41,29 +39,25 @@ OTHERS = tuple(fault for fault in faults.FAULTS if fault != "kill")
 SYSTEM = System()
 
 
-def options(few, many, *only):
-    """So many trials of a scenario, in `make test` and in `make test-all`."""
-    return campaign.Options(faults=only or faults.FAULTS, limit=many if everything() else few,
-        seed=SEED)
-
-
-def bad(outcomes):
-    return [f"{one.replay}: {one.call}: {one.detail[:600]}" for one in outcomes
-        if one.outcome == "bad"]
+def explore(kind, name, work, limit, *only, system=SYSTEM):
+    """So many trials; None: all, with every recovery."""
+    options = Options(only, limit=limit, seed=SEED, every=limit is None)
+    return list(campaign.explore(kind, name, system, options, work))
 
 
 def good(outcomes, name=""):
     """No outcome is bad, and all trials were reached. A verb that waits, or a door, looks once a
     second whether something is due, so a run may have fewer calls than the one whose calls were
     counted: of its trials a part may be missed, or one of at least two."""
-    wrong = bad(outcomes)
+    wrong = [f"{one.trial}: {one.call}: {one.detail[:600]}" for one in outcomes
+        if one.outcome == "bad"]
     assert not wrong, f"{len(wrong)} of {len(outcomes)}:\n" + "\n".join(wrong[:20])
     waits = name.endswith(" -w") or name and (SCENARIOS[name].says
         or SCENARIOS[name].verb == "work")
-    left = [one.replay for one in outcomes if one.outcome != "good"]
+    left = [f"{one.trial}" for one in outcomes if one.outcome != "good"]
     most = max(0.15 * len(outcomes), len(outcomes) > 1) if waits else 0
-    assert len(left) <= most, f"{len(left)} of {len(outcomes)} not reached:\n" + "\n".join(
-        left[:20])
+    assert len(left) <= most, f"{len(left)} of {len(outcomes)} not reached:\n" + (
+        "\n".join(left[:20]))
 
 
 @pytest.mark.timeout(3600)
@@ -71,33 +65,21 @@ def good(outcomes, name=""):
 @pytest.mark.parametrize("name", [*PLAIN, *SYNCED])
 def test_every_call(name, work, trials):
     if everything():
-        outcomes = campaign.singles(SYSTEM, [name], options(0, None, "kill"), work)
-        outcomes += campaign.singles(SYSTEM, [name], options(0, 30, *OTHERS), work)
+        outcomes = explore("crash", name, work, None, "kill")
+        outcomes += explore("crash", name, work, 30, *OTHERS)
     else:
-        outcomes = campaign.singles(SYSTEM, [name], options(7, 0), work)
+        outcomes = explore("crash", name, work, 7)
     trials("crash", outcomes)
     good(outcomes, name)
 
 
 @pytest.mark.timeout(3600)
 @pytest.mark.whole
-@pytest.mark.parametrize("name", share("second crashes", PLAIN, 4))
-def test_second_crash(name, work, trials):
-    outcomes = campaign.doubles(SYSTEM, name, options(8, 12), work)
-    trials("second crash", outcomes)
-    good(outcomes)
-
-
-@pytest.mark.timeout(3600)
-@pytest.mark.whole
-@pytest.mark.parametrize("family", ["reads", "ends"])
+@pytest.mark.parametrize("kind", ["double", "reads", "ends"])
 @pytest.mark.parametrize("name", share("unseen", QUICK, 4))
-def test_what_changes_nothing(name, family, work, trials):
-    """A look, a listing or a read of a file of the spool fails; a process of the verb is killed
-    when it has done its work or before it has begun, or cannot be made."""
-    only = tuple(getattr(faults, family.upper()))
-    outcomes = campaign.singles(SYSTEM, [name], options(8, 6, *only), work)
-    trials(family, outcomes)
+def test_other_families(name, kind, work, trials):
+    outcomes = explore(kind, name, work, 12 if everything() else 8)
+    trials(kind, outcomes)
     good(outcomes, name if SCENARIOS[name].says or SCENARIOS[name].verb == "work" else "")
 
 
@@ -127,8 +109,8 @@ def broken(tmp_path):
 
 def test_undisturbed_run_that_fails_is_no_trial(broken, work):
     system = broken("pop", "taken_settle || die", ": || die")
-    outcomes = campaign.singles(system, ["pop"], campaign.Options(faults=("kill",)), work)
-    assert [one.fault for one in outcomes] == ["none"] and "came back" in outcomes[0].detail
+    [one] = explore("crash", "pop", work, None, "kill", system=system)
+    assert (one.outcome, one.trial.fault) == ("bad", "none") and "came back" in one.detail
 
 
 def test_a_verb_that_goes_wrong_right_after_a_crash_is_seen(broken, work):
@@ -136,44 +118,32 @@ def test_a_verb_that_goes_wrong_right_after_a_crash_is_seen(broken, work):
     itself."""
     system = broken("pop", "#!/bin/sh\n", "#!/bin/sh\n"
         'for run in "$FLATQ_DIR"/q/fold/*.*; do [ ! -e "$run" ] || exit 9; done\n')
-    points = campaign.kill_points(system, "checkpoint folds", work)
-    with pytest.raises(RuntimeError, match="then pop: exit 9"):
-        for point in points:
-            campaign.second_points(system, "checkpoint folds", point, "pop", work)
+    found = explore("double", "checkpoint folds", work, None, "pop", system=system)
+    assert "then pop: exit 9" in found[-1].detail, found[-1]
 
 
-def test_trial_is_its_line(work):
-    one = trial.Trial("push -k", "torn, half", 5, 3, trial.Second("pop", 2))
-    assert trial.Trial.parse(str(one)) == one == pickle.loads(pickle.dumps(one))
-    for line in ("--scenario push --fault kill", "--scenario no --fault kill --point 1",
-            "--scenario push --fault no --point 1",
-            "--scenario push --fault kill --point 1 --second 'no 1'"):
-        with pytest.raises(ValueError):
-            trial.Trial.parse(line)
-
-
-def test_same_trial_same_outcome(work):
-    lines = [[one.replay for one in campaign.doubles(SYSTEM, "touch", campaign.Options(limit=6,
-        seed=seed), work)] for seed in (1, 1, 2)]
-    assert lines[0] == lines[1] != lines[2] and len(lines[0]) == 6
-    for one in (trial.Trial("push", "torn, half", 3), trial.Trial.parse(lines[0][0])):
-        first, second = (trial.run(one, SYSTEM, work).as_dict() for _ in range(2))
-        assert {**first, "seconds": 0} == {**second, "seconds": 0}
-        assert first["outcome"] == "good" and first["replay"] == str(one)
-    assert trial.run(trial.Trial("pop", "kill", 999), SYSTEM, work).outcome == "not reached"
+def test_same_seed_same_trials(work):
+    some, again = (explore("double", "touch", work, 6) for _ in "12")
+    assert [one.trial for one in some] == [one.trial for one in again] and len(some) == 6
+    options = Options(limit=6, seed=SEED + 1)
+    others = campaign.explore("double", "touch", SYSTEM, options, work)
+    assert [one.trial for one in others] != [one.trial for one in some]
+    assert campaign.run(Trial("crash", "pop", "kill", "999"), SYSTEM, work).outcome == "not reached"
 
 
 @pytest.mark.parametrize("name", ["push", "pop from a flat file", "delete"])
 def test_a_moment_is_what_a_kill_leaves(name, work):
     """What is taken from one undisturbed run, as it is before a call, equals what a run leaves that
     is killed or torn at that call."""
-    plan = campaign.plan(SYSTEM, name, campaign.Options(faults=("kill", "torn, all but 1")), work)
-    assert plan
-    for fault, point in plan:
-        result, tree = trial.wreck(SYSTEM, trial.Trial(name, fault, point), work)
-        before, words = trial.base(SYSTEM, name, work)
-        spool = trial.fresh(before, work)
-        killed = trial.act(SYSTEM, words, spool, "off", faults.make(fault, point))
+    known = family.struck(SYSTEM, name, work)
+    points = faults.points(known, ("kill", "torn, all but 1"))
+    assert points
+    for fault, point in points:
+        result, tree = family.wreck(SYSTEM, name, fault, point, work)
+        before, words = family.base(SYSTEM, name, work)
+        spool = family.fresh(before, work)
+        here = faults.named(faults.make(fault, point), known)
+        killed = family.act(SYSTEM, words, spool, "off", here)
         ends = [(one.stdout, one.status, one.fired) for one in (result, killed)]
         assert ends[0] == ends[1], (fault, point)
         assert trees.digest(tree) == trees.digest(trees.take(spool)), (fault, point)
@@ -181,10 +151,11 @@ def test_a_moment_is_what_a_kill_leaves(name, work):
 
 def test_a_sample_has_every_kind(work):
     """And another seed chooses others."""
-    whole = faults.points(trial.calls(SYSTEM, "push", work))
-    some, others = ({*faults.sample(whole, 12, seed)} for seed in (1, 2))
-    assert some < {*whole} and some != others and len(some) == 12
-    assert all(any(fault in kind for fault, _ in some) for kind in faults.KINDS[:7])
+    whole = faults.points(family.calls(SYSTEM, "push", work))
+    some, others = (sample(whole, 12, seed, lambda one: faults.kind(one[0])) for seed in "12")
+    assert {*some} < {*whole} and some != others and len({*some}) == 12
+    assert len({faults.kind(fault) for fault, _ in some}) == 7
+    assert sample(whole, None, "1") == whole
 
 
 def test_a_crash_strikes_its_call_whatever_comes_before(own):
@@ -202,30 +173,12 @@ def test_a_failed_answer_is_the_answer(work):
     pipes beside them; an error that lasts strikes all but these."""
     lasting = ("EIO lasting", "ENOSPC lasting")
     for faulty, streams in ((tuple(faults.OUTPUT), {("<stdout>",)}), (lasting, set())):
-        plan = campaign.plan(SYSTEM, "pop", campaign.Options(faults=faulty), work)
-        assert plan
-        for fault, point in plan:
-            result, _ = trial.wreck(SYSTEM, trial.Trial("pop", fault, point), work)
+        points = faults.points(family.calls(SYSTEM, "pop", work), faulty)
+        assert points
+        for fault, point in points:
+            result, _ = family.wreck(SYSTEM, "pop", fault, point, work)
             struck = {call.paths for call in result.calls if call.fate != "run"}
             assert struck == streams if streams else struck and ("<stdout>",) not in struck
-
-
-def test_both_after_each(work, monkeypatch):
-    """After each fault the laboratory recovers, and on another copy pushes and recovers."""
-    judge, seen = oracle.judge, []
-
-    def note(*args, **how):
-        seen.append((how["then_push"], how.get("boot", False)))
-        return judge(*args, **how)
-
-    monkeypatch.setattr(oracle, "judge", note)
-    trial.calls(SYSTEM, "push", work)
-    for one, boot in ((trial.Trial("push", "EIO", 4), False), (trial.Trial("push", "kill", 4),
-            True),
-            (trial.Trial("push", "kill", 5, second=trial.Second("wal", 1)), False)):
-        seen.clear()
-        assert trial.run(one, SYSTEM, work).outcome == "good"
-        assert seen == [(False, False), (True, False)] + [(False, True)] * boot, one
 
 
 def test_faults_befall_what_they_can():
@@ -238,7 +191,7 @@ def test_faults_befall_what_they_can():
     for size, cuts in ((1, 0), (2, 1), (3, 2), (9, 3)):
         write = gate.Call(7, 1, "sh", "write", "write", ("q/body/1",), size)
         assert sum(name.startswith("torn") for name in faults.befall(write)) == cuts
-    with pytest.raises(ValueError):
+    with pytest.raises(KeyError):
         faults.make("no such", 1)
 
 
@@ -333,14 +286,11 @@ def test_oracle_says_what_is_wrong():
 
 
 def test_table_counts():
-    def outcome(verb, fault, result, second=""):
-        return trial.Outcome(verb, verb, 1, "", fault, result, "", 0, 0.0, "", second=second)
-
-    text = report.table([outcome("push", "kill", "good"), outcome("push", "torn, half", "bad"),
-        outcome("pop", "kill", "bad", "wal 3")])
+    text = report.table([Outcome(Trial("crash", "push", fault, "1"), said)
+        for fault, said in (("EIO", "good"), ("EROFS", "bad"), ("torn, half", "not reached"))])
     assert [line.split() for line in text.splitlines()] == [
-        ["kill", "torn", "double", "all"], ["push", "0/1", "1/1", "1/2"], ["pop", "1/1", "1/1"],
-        ["all", "0/1", "1/1", "1/1", "2/3"]]
+        "crash error 1 bad of 2".split(), "crash torn 0 bad of 1, 1 not reached".split(),
+        "all 1 bad of 3, 1 not reached".split()]
 
 
 LAB = [sys.executable, "-m", "crash"]
@@ -348,6 +298,7 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "tests")}
 
 
 def test_command(work, tmp_path):
+    """It replays what it has printed, and shows the spool."""
     run = functools.partial(subprocess.run, cwd=tmp_path, env=ENVIRONMENT, capture_output=True,
         timeout=100)
     done = run([*LAB, "--family", "crash", "--scenario", "close", "--fault", "kill", "--jobs", "1",
@@ -355,11 +306,15 @@ def test_command(work, tmp_path):
     assert (done.returncode, done.stderr) == (0, b""), done
     lines = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
     assert {line["outcome"] for line in lines} == {"good"}
-    assert b"close" in done.stdout and b"0/" in done.stdout
-    done = run([*LAB, "--scenario", "pop", "--fault", "kill", "--point", "3", "--second", "wal 2"])
-    assert done.returncode == 0 and b">    3 " in done.stdout and b"messages:" in done.stdout, done
+    assert b"crash    kill" in done.stdout and b"0 bad of %d\n" % len(lines) in done.stdout
+    first = ["--family", "pairs", "--scenario", "plain: pop / push", "--fault", "held"]
+    for words in (["--family", "double", "--scenario", "pop", "--fault", "wal", "--point", "5/2"],
+            [*first, "--point", "3"]):
+        done = run([*LAB, *words])
+        assert done.returncode == 0 and b"\n>    " in done.stdout, done
+        assert b"\n- q/" in done.stdout and b"\n+ q/" in done.stdout, done
     for wrong in (["--fault", "no"], ["--scenario", "no"], ["--jobs", "x"], ["--point", "1"],
-            ["--family", "no"]):
+            ["--family", "no"], [*first, "--point", "x"]):
         done = run([*LAB, *wrong])
         assert done.returncode == 64 and done.stdout == b"" and done.stderr.count(b"\n") == 1, done
 
@@ -375,30 +330,5 @@ def test_an_interruption_keeps_what_there_is(work, tmp_path, number, code):
     out, err = process.communicate(timeout=100)
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert process.returncode == code and err.count(b"\n") == 1 and lines, (process.returncode, err)
-    assert f"/{len(lines)}".encode() in out.splitlines()[-1]
+    assert f"0 bad of {len(lines)}".encode() in out.splitlines()[-1]
     wait_for(lambda: not still_there(process), "the end of all it has started")
-
-
-def test_a_task_that_fails_is_an_outcome(pool):
-    [[one]] = campaign.execute([("crash", functools.partial(int, "x"))], pool)
-    assert (one.outcome, one.scenario, one.replay) == ("bad", "x", "--family crash")
-    assert "ValueError" in one.detail
-
-
-def test_progress_only_for_a_terminal():
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
-    for stream, shown in ((io.StringIO(), False), (Terminal(), True)):
-        progress = report.Progress("crash", 2, stream)
-        progress.add([trial.Outcome("pop", "pop", 1, "", "kill", "bad", "", 0, 0.0, "")])
-        line = "crash [############            ] 1/2, 1 trials, 1 bad"
-        assert (line in stream.getvalue()) == shown
-        progress.close()
-
-
-def test_parser_names_every_family():
-    families = list(campaign.families())
-    for family in families:
-        assert command._parser(families).parse_args(["--family", family]).family == [family]

@@ -6,6 +6,7 @@ tests/laboratory/test_mutants.py shows that histories catch errors in the verbs.
 import dataclasses
 import fcntl
 import os
+import re
 import subprocess
 
 import pytest
@@ -13,10 +14,12 @@ import pytest
 from conftest import share
 from laboratory import place, trials  # noqa: F401
 
+from crash import campaign
 from crash.families import history
 from crash.judge import history_model
 from crash.judge.history_events import Event, Message
 from crash.scenarios import System
+from crash.trials import Trial
 
 
 HISTORIES = [(kind, seed) for kind in history.KINDS for seed in share(f"histories, {kind}",
@@ -25,12 +28,14 @@ HISTORIES = [(kind, seed) for kind in history.KINDS for seed in share(f"historie
 
 @pytest.mark.parametrize("kind, seed", HISTORIES)
 def test_history(place, kind, seed, trials):
-    outcome = history.run(System(), seed, place, kind=kind)
+    one = Trial("history", kind, "killed or stopped", str(seed))
+    outcome = campaign.run(one, System(), place)
     trials("history", [outcome])
-    assert outcome.outcome == "good", f"{outcome.replay}\n{outcome.detail}"
+    assert outcome.outcome == "good", f"{one}\n{outcome.detail}"
     # A run with few operations would show nothing. Some twenty are killed; of a machine that wakes
     # us late, fewer, since the verb has ended before
-    assert outcome.operations > 80 and outcome.killed, outcome.call
+    operations, killed, _ = map(int, re.findall(r"\d+", outcome.call))
+    assert operations > 80 and killed, outcome.call
 
 
 def test_an_operation_that_hangs_ends_the_history(place):

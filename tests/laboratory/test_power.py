@@ -18,13 +18,14 @@ import pytest
 from conftest import ROOT, everything, share, wait_for
 from laboratory import trials  # noqa: F401
 
+from crash import campaign
 from crash.families import cuts, power, states
 from crash.gate import gate
-from crash.scenarios import SCENARIOS, System
+from crash.scenarios import System
+from crash.trials import Options
 
-# `make test` takes four states of a scenario, at least one of each stage, and four cuts of a file
-# system, by the seed
-STATES, CUTS = (4, 15) if everything() else (4, 4)
+# `make test` takes four states of a scenario, at least one of each stage, by the seed
+CUTS = 15 if everything() else 4
 SEED = int(os.environ["FLATQ_SEED"])
 WITHOUT = {  # the places that every sync leaves out, and the scenarios that fail without them
     "everything": ("*", ["push", "delete", "bury", "close", "push -d", "push -l", "create"]),
@@ -141,33 +142,15 @@ def test_a_removed_directory_was_empty(work):
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("name", share("power", power.names(), 8))
+@pytest.mark.parametrize("name", share("power", power.names(System()), 8))
 def test_states_that_may_be_left(name, work, trials):
-    outcomes = power.explore(System(), name, STATES, SEED, work)
+    options = Options(limit=4, seed=SEED)
+    outcomes = list(campaign.explore("power", name, System(), options, work))
     trials("power", outcomes)
-    wrong = [f"{one.replay}\n    {one.call}: {one.detail}\n    {one.missing[:8]}"
-        for one in outcomes if one.outcome != "good"]
+    wrong = [f"{one.trial}\n    {one.call}: {one.detail}" for one in outcomes
+        if one.outcome != "good"]
     assert not wrong, f"{len(wrong)} of {len(outcomes)}:\n" + "\n".join(wrong)
-    assert {one.fault.partition(":")[0] for one in outcomes} == {"power, act", "power, boot",
-        "power, kill"}
-
-
-@pytest.mark.slow
-def test_a_trial_is_replayed_from_its_line(work):
-    first = power.explore(System(), "push", 4, 7, work)
-    assert len(first) == 4  # of the act, of the boot and of a kill
-    for outcome in first:
-        again = power.run(power.Trial.parse(outcome.replay), System(), work / "again")
-        assert (again.outcome, again.call.split()[:2], len(again.missing)) == ("good",
-            outcome.call.split()[:2], len(outcome.missing))
-
-
-@pytest.mark.parametrize("name", ["push", "delete", "bury", "push -l"])
-def test_without_sync_the_model_finds_loss(name, work):
-    tried = power.trials(System(), [SCENARIOS[name]], 24, 0, work, kinds=("act",), sync="off")
-    found = (power.run(one, System(), work).detail for one in tried)
-    assert any("lost" in detail or "came back" in detail or "is not buried" in detail
-        for detail in found)
+    assert {one.trial.fault for one in outcomes} == {*power.STAGES}
 
 
 @dataclass(frozen=True)
@@ -201,10 +184,10 @@ def test_each_sync_is_missed(what, work):
     script = FORGETS.replace("$FORGET", pattern).format(sync=shutil.which("sync"), pattern=pattern)
     (system.place / "sync").write_text(script)
     (system.place / "sync").chmod(0o755)
+    options = Options(("act",), limit=80, every=True)
     for name in names:
-        tried = power.trials(system, [SCENARIOS[name]], 80, 0, work / name, kinds=("act",))
-        missed = any(power.run(one, system, work / name).outcome == "bad" for one in tried)
-        assert missed, f"{name} does not miss the sync of {what} in {len(tried)} states"
+        tried = campaign.explore("power", name, system, options, work)
+        assert any(one.outcome == "bad" for one in tried), f"{name} does not miss {what}"
 
 
 def attached(process):
@@ -255,10 +238,13 @@ def test_a_cut_is_one(kind):
 
 
 @pytest.mark.slow
-def test_real_cuts(kind, trials):
-    outcomes = cuts.explore(System(), kind, CUTS, SEED)
+def test_real_cuts(kind, trials, work):
+    """Of scenarios that the seed chooses."""
+    options = Options(cuts.FAULTS[:2] if kind == "ext4" else cuts.FAULTS[2:], limit=CUTS, seed=SEED)
+    outcomes = [one for task in campaign.plan("cuts", power.names(System()), options)
+        for one in campaign.explore(*task[:2], System(), task[2], work)]
     trials("cuts", outcomes)
-    bad = [f"{one.replay}\n    {one.call}: {one.detail}" for one in outcomes
+    bad = [f"{one.trial}\n    {one.call}: {one.detail}" for one in outcomes
         if one.outcome != "good"]
     assert len(outcomes) == CUTS and not bad, f"{len(bad)} of {len(outcomes)}:\n" + "\n".join(bad)
 

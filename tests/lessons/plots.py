@@ -13,7 +13,9 @@ from pathlib import Path
 import course
 import faults
 
-from crash.families import article
+from crash import campaign
+from crash.scenarios import BASELINE, Article, System
+from crash.trials import Options
 
 DEPTHS = (10, 100, 1000, 10000, 100000)
 BLUE, RED, GREY = "#2563a8", "#c0392b", "#666666"
@@ -79,10 +81,11 @@ def cost() -> str:
 
 
 def measured() -> list[dict]:
-    """One of the laboratory's rows, made here."""
+    """The laboratory's kills of both sides, made here."""
     with tempfile.TemporaryDirectory() as work:
-        return [dict(one.as_dict(), verb=side) for side in SIDES
-            for one in article.trials(side, SHOWN[0], None, 0, Path(work))]
+        return [dict(one.as_dict(), verb=system.name) for system in (Article(), System())
+            for one in campaign.explore("crash", BASELINE.name, system, Options(("kill",)),
+                Path(work))]
 
 
 def crashes(found: list[dict]) -> str:
@@ -110,8 +113,7 @@ def crashes(found: list[dict]) -> str:
 
 
 SIDES = ("article", "flatq")
-#: the rows of the laboratory's comparison that have a point for each call
-SHOWN = list(article.ROWS)[:5]
+SHOWN = ("kill",)
 
 
 def write(target: Path) -> None:

@@ -4,7 +4,6 @@ file system."""
 import os
 import shutil
 import tempfile
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -36,12 +35,6 @@ def own(work):
     path = Path(tempfile.mkdtemp(dir=work))
     yield path
     shutil.rmtree(path)
-
-
-@pytest.fixture(scope="module")
-def pool(work):
-    with ProcessPoolExecutor(os.cpu_count()) as processes:
-        yield processes
 
 
 @pytest.fixture

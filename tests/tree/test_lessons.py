@@ -239,13 +239,13 @@ def test_the_pictures(tmp_path, monkeypatch, capsys):
         pytest.skip(reason)
     import plots
 
-    point = {"family": "article", "verb": "article", "fault": plots.SHOWN[0],
+    point = {"verb": "article", "fault": plots.SHOWN[0],
         "call": "unlink q.cut", "detail": "lost"}
     monkeypatch.setattr(plots, "measured", lambda: [{**point, "outcome": "good"},
         {**point, "outcome": "bad"}])
     monkeypatch.setattr(plots, "DEPTHS", (10, 100))
     plots.write(tmp_path / "pictures")
-    assert "all killed, article: 1 of 2 bad" in (tmp_path / "pictures/crash-points.svg").read_text()
+    assert "kill, article: 1 of 2 bad" in (tmp_path / "pictures/crash-points.svg").read_text()
     assert ">1,287</text>" in (tmp_path / "pictures/cost.svg").read_text(
         ), "lesson 12's pop writes the rest of the queue"
     mentioned = {path.name[:2]: set(re.findall(r"\.lessons/(\S+\.svg)", path.read_text()))

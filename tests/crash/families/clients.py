@@ -1,15 +1,11 @@
 """Faulty clients of the line door, over real ncat: cut off, reset, slow, sending too much, silent,
 gone before the answer, 200 at once.
 
-A trial is (fault, mode, seed): `loop` is ./launch, one connection after the other; `-k` is ./launch
--k. The seed chooses where a client is cut off. After a trial, no acknowledged message may be lost
-or altered, no message whose end or length was stated may be half stored, and the door must still
+The scenario is what the client does, the fault how the door serves (MODES), and the point a seed,
+which chooses where a client is cut off. After a trial, no acknowledged message may be lost or
+altered, no message whose end or length was stated may be half stored, and the door must still
 serve. A message without a stated length is stored as far as it came if the client's system closed
-the connection in good order, and not stored if it was reset.
-
-    >>> print(run(System(), "cut in the body", "-k", seed=1, work=Path("/dev/shm")).outcome)
-    good
-"""
+the connection in good order, and not stored if it was reset. """
 from __future__ import annotations
 
 import contextlib
@@ -19,7 +15,6 @@ import os
 import random
 import re
 import select
-import shlex
 import shutil
 import signal
 import socket
@@ -33,12 +28,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from .. import campaign
 from ..gate.processes import carriers, kill, listening, wait_for
+from ..judge import trees
 from ..scenarios import System
-from .trial import Outcome
+from ..trials import Family, Options, Seen, Trial
 
-MODES = ("loop", "-k")
+#: ./launch alone, and with -k
+MODES = ("one by one", "side by side")
 QUEUE = "jobs"
 MOST = 100_000  # bytes of a message: launch -z
 IDLE = 4  # seconds: launch -i
@@ -82,7 +78,7 @@ class Door:
         launch = next(path for path in (system.lib / "launch", system.lib.parent / "launch")
             if path.exists())
         options = ["-p", str(self.port), "-i", str(idle), "-z", str(MOST),
-            *(["-k", "-m", str(AT_ONCE + 50)] if mode == "-k" else [])]
+            *(["-k", "-m", str(AT_ONCE + 50)] if mode == "side by side" else [])]
         with self.said_to.open("wb") as said:
             self.process = subprocess.Popen(["sh", str(launch), *options],
                 env=system.environment(self.spool), stdin=subprocess.DEVNULL,
@@ -268,17 +264,16 @@ def pushes(rng: random.Random) -> Iterator[tuple[bytes, bytes, bytes]]:
         yield b"push jobs\n", body, body
 
 
-# ---- the faults: each returns the messages that must be in the queue, those that may be there too,
-# and a remark
+# ---- what clients do: each returns the messages that must be in the queue, and that may be
 
-Result = tuple[list[bytes], list[bytes], str]
+Result = tuple[list[bytes], list[bytes]]
 Fault = Callable[[Door, random.Random], Result]
-FAULTS: dict[str, Fault] = {}
+CLIENTS: dict[str, Fault] = {}
 
 
 def fault(name: str) -> Callable[[Fault], Fault]:
     def enter(function: Fault) -> Fault:
-        FAULTS[name] = function
+        CLIENTS[name] = function
         return function
     return enter
 
@@ -297,11 +292,11 @@ def whole(door: Door, rng: random.Random, pieces: int) -> Result:
         assert (got := door.ask(b"pop jobs\n", half_close=rng.random() < 0.5,
             pieces=pieces)) == body, (line, got[:60])
         door.settle(before, 0)
-    return [], [], ""
+    return [], []
 
 
-FAULTS["half-close"] = functools.partial(whole, pieces=0)
-FAULTS["a byte at a time"] = functools.partial(whole, pieces=1)
+CLIENTS["half-close"] = functools.partial(whole, pieces=0)
+CLIENTS["a byte at a time"] = functools.partial(whole, pieces=1)
 
 
 @fault("cut in the line")
@@ -314,7 +309,7 @@ def cut_in_the_line(door: Door, rng: random.Random) -> Result:
         leave(door, line, rng.random() < 0.5)
     queues = door.system.verb(door.spool, "list").stdout.decode().split()
     assert not {"j", "jo", "job"} & set(queues), queues
-    return there, [], ""
+    return there, []
 
 
 def cut_in_the_body(door: Door, rng: random.Random, reset: bool) -> Result:
@@ -331,11 +326,11 @@ def cut_in_the_body(door: Door, rng: random.Random, reset: bool) -> Result:
         leave(door, line + sent, reset, when=at_work)
         if not stated and not reset:
             maybe.append(sent)
-    return there, maybe, ""
+    return there, maybe
 
 
-FAULTS["cut in the body"] = functools.partial(cut_in_the_body, reset=False)
-FAULTS["reset in the body"] = functools.partial(cut_in_the_body, reset=True)
+CLIENTS["cut in the body"] = functools.partial(cut_in_the_body, reset=False)
+CLIENTS["reset in the body"] = functools.partial(cut_in_the_body, reset=True)
 
 
 @fault("gone before the answer")
@@ -345,7 +340,7 @@ def gone_before_the_answer(door: Door, rng: random.Random) -> Result:
         before = door.ends()
         door.vanish(verb + b" jobs\n", rng.random() < 0.5)
         door.settle(before)
-    return there, [], ""
+    return there, []
 
 
 @fault("too much")
@@ -365,7 +360,7 @@ def too_much(door: Door, rng: random.Random) -> Result:
             # A client that goes on sending is reset, and may miss the answer
             assert (said := answer(client)) == b"" or said.startswith(b"error 65 "), said[:80]
         door.settle(before)
-    return there, [], ""
+    return there, []
 
 
 @fault("idle")
@@ -374,13 +369,13 @@ def idle(door: Door, rng: random.Random) -> Result:
     length; under -k all at once."""
     there, before = store(door, b"stays"), door.ends()
     requests = [b"", b"pop jo", b"push -n 9 jobs\nfour", b"push jobs\nhalf"]
-    for group in [requests] if door.mode == "-k" else [[request] for request in rng.sample(requests,
-            2)]:
+    together = door.mode == "side by side"
+    for group in [requests] if together else [[request] for request in rng.sample(requests, 2)]:
         clients = []
         for request in group:
             clients.append(door.served()[0])
             clients[-1].sendall(request)
-        if door.mode == "-k":
+        if together:
             assert door.ask(b"push -k meanwhile beside\nx").strip().isdigit(
                 ), "who is idle keeps nobody out"
         for client in clients:
@@ -388,7 +383,7 @@ def idle(door: Door, rng: random.Random) -> Result:
                 said = answer(client)
             assert said == b"" or said.startswith(b"error 75 "), said
     door.settle(before)
-    return there, [], ""
+    return there, []
 
 
 @fault("many at once")
@@ -400,9 +395,8 @@ def many_at_once(door: Door, rng: random.Random) -> Result:
     believes to be connected, and may be reset in the end; where ncat stops listening, those who
     waited are reset. So a client cannot know whether it was heard. It pushes with a key, until it
     is told."""
-    count = AT_ONCE if door.mode == "-k" else 20
+    count = AT_ONCE if door.mode == "side by side" else 20
     bodies = [b"%d %s" % (number, bytes_of(rng, 20)) for number in range(count)]
-    counts: Counter[str] = Counter()
     together = threading.Barrier(count)
 
     def client(number: int, body: bytes) -> None:
@@ -418,10 +412,8 @@ def many_at_once(door: Door, rng: random.Random) -> Result:
                     connection.sendall(request)
                     if said := connection.recv(100):
                         assert ACKNOWLEDGED.fullmatch(said), said
-                        counts["acknowledged"] += 1
                         return
-            except (ConnectionError, TimeoutError) as error:
-                counts[type(error).__name__] += 1
+            except (ConnectionError, TimeoutError):
                 patience = min(2 * patience, 24.0)
             time.sleep(0.005 * (number % 20))  # not all at once again
         raise AssertionError(f"client {number} was not served in {3 * PATIENCE:g} s")
@@ -429,26 +421,23 @@ def many_at_once(door: Door, rng: random.Random) -> Result:
     with ThreadPoolExecutor(count) as threads:
         list(threads.map(client, range(count), bodies))
     door.settle(0, 0)
-    return bodies, [], ", ".join(f"{name} {number}" for name, number in sorted(counts.items()))
+    return bodies, []
 
 
-def trial(door: Door, name: str, seed: int, patience: float = 10) -> Outcome:
-    """One fault at a running door. `patience`: seconds until what has not come back is lost; a
-    lease that was not answered ends after one."""
-    began, wrong, remark = time.monotonic(), "", ""
+def judge(door: Door, name: str, seed: int) -> list[str]:
+    """Serve such a client. A message that was reserved and not delivered is back at once, or when
+    its lease of a second is over; ten seconds later it is lost."""
     try:
         content(door)
-        must, may, remark = FAULTS[name](door, random.Random(f"{name}.{door.mode}.{seed}"))
+        must, may = CLIENTS[name](door, random.Random(f"{name}.{door.mode}.{seed}"))
         got: list[bytes] = []
 
         def back() -> bool:
-            # A message that was reserved and not delivered is back at once, or when its lease of a
-            # second is over
             got.extend(content(door))
             return not Counter(must) - Counter(got)
 
         with contextlib.suppress(AssertionError):
-            wait_for(back, "what was acknowledged", patience)
+            wait_for(back, "what was acknowledged", 10)
         lost, more = Counter(must) - Counter(got), Counter(got) - Counter(must) - Counter(may)
         assert not lost, f"lost: {[body[:40] for body in lost]}"
         assert not more, f"stored, or twice: {[(len(body), body[:40]) for body in more]}"
@@ -457,38 +446,27 @@ def trial(door: Door, name: str, seed: int, patience: float = 10) -> Outcome:
             ), "the door does not serve"
         assert door.ask(b"pop -w 0 probe\n") == b"probe", "the door does not hand out"
     except (AssertionError, OSError) as error:
-        wrong = f"{error or type(error).__name__}\n" + "\n".join(door.said().splitlines()[-8:])
-    replay = shlex.join(["client", f"{name}/{door.mode}/{seed}"])
-    return Outcome(door.mode, "door", 0, "", name, "bad" if wrong else "good", wrong or remark,
-        seed, round(time.monotonic() - began, 3), replay, "clients")
+        return [f"{error or type(error).__name__}\n" + "\n".join(door.said().splitlines()[-8:])]
+    return []
 
 
-def tasks(system: System, options: campaign.Options, work: Path) -> list[campaign.Task]:
-    """For campaign.py: both modes side by side; without a limit, five seeds of each."""
-    if not shutil.which("ncat"):
-        return [functools.partial(campaign.missing, "clients",
-            "no clients: ncat is missing (package ncat)")]
-    return [functools.partial(_mode, system, work, options.seed, 5 if options.limit is None else 1,
-        mode) for mode in MODES]
+def run(trial: Trial, system: System, work: Path, every: bool) -> Seen:
+    """At a door of its own. It ends a silent client after a second, where the client is one; others
+    may be slow."""
+    name, idle = trial.scenario, 1 if trial.scenario == "idle" else IDLE
+    with tempfile.TemporaryDirectory(prefix="clients.", dir=work) as top, Door(system, trial.fault,
+            Path(top), idle) as door:
+        wrong = judge(door, name, trial.numbers[0])
+        return Seen(name, wrong, after=trees.take(door.spool), said=door.said())
 
 
-def _mode(system: System, work: Path, seed: int, rounds: int, mode: str) -> list[Outcome]:
-    """Every fault in this mode, `rounds` times with another seed each, at one door."""
-    with tempfile.TemporaryDirectory(prefix="clients.", dir=work) as top, Door(system, mode,
-            Path(top)) as door:
-        return [trial(door, name, number) for number in range(seed, seed + rounds)
-            for name in FAULTS]
+def trials(system: System, name: str, options: Options, work: Path) -> list[Trial]:
+    """Without a limit, five in each mode."""
+    points = [(mode, options.seed + number) for number in range(1, 6) for mode in MODES
+        if options.wants(mode)]
+    return [Trial("clients", name, mode, str(seed)) for mode, seed in options.sample(points, name,
+        lambda one: one[0])]
 
 
-def run(system: System, name: str, mode: str, seed: int, work: Path,
-        patience: float = 10) -> Outcome:
-    """One trial, at a door of its own."""
-    with tempfile.TemporaryDirectory(prefix="clients.", dir=work) as top, Door(system, mode,
-            Path(top)) as door:
-        return trial(door, name, seed, patience)
-
-
-def again(line: str, system: System, work: Path) -> Outcome:
-    """The trial that printed this line, once more. Raises ValueError, KeyError."""
-    name, mode, seed = shlex.split(line)[-1].split("/")
-    return run(system, name, mode, int(seed), work)
+FAMILY = Family(MODES, lambda system: () if system.baseline else [*CLIENTS], trials, run, 60,
+    lambda: "" if shutil.which("ncat") else "no clients: ncat is missing (package ncat)")

@@ -1,13 +1,11 @@
 """Real power cuts: the spool on an image with ext4 or xfs, which is shut down under the verb
-(FS_IOC_SHUTDOWN), mounted again and checked.
+(FS_IOC_SHUTDOWN), mounted again and checked. The fault is the file system, the point a call: so
+many thousandths of the act.
 
 Needs root, loop devices, and mkfs.ext4 (e2fsprogs) or mkfs.xfs (xfsprogs): see `available`.
 Everything is done by a child in a mount namespace of its own, on a loop device that clears itself,
 with an image that has no name any longer: so nothing stays mounted, attached or on the disk,
 however the child ends; and it ends with its parent.
-
-    >>> [outcome.outcome for outcome in explore(System(), "ext4", count=2, seed=0)]
-    ['good', 'good']
 """
 from __future__ import annotations
 
@@ -17,8 +15,6 @@ import fcntl
 import functools
 import multiprocessing
 import os
-import random
-import shlex
 import shutil
 import signal
 import struct
@@ -26,18 +22,18 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from . import power, trial
-from .. import campaign
+from . import crash, power
 from ..gate import gate
 from ..judge import layout, restart, trees
 from ..scenarios import NAMED, System, build
+from ..trials import Family, Options, Seen, Trial, show
 
 FILE_SYSTEMS = ("ext4", "xfs")
+FAULTS = tuple(kind + how for kind in FILE_SYSTEMS for how in ("", ", its log flushed"))
 #: As FS_IOC_SHUTDOWN counts: 1: the log of the file system reaches the disk, data does not; 2:
 #: neither does.
 LOG, NOTHING = 1, 2
@@ -45,27 +41,6 @@ _SHUTDOWN, _GET_FREE, _CONFIGURE = 0x8004587D, 0x4C82, 0x4C0A
 _NEWNS, _PRIVATE, _AUTOCLEAR, _PDEATHSIG = 0x20000, 0x4000 | 1 << 18, 4, 1
 _SIZE = 320 << 20  # bytes; xfs wants 300 MiB. Nearly all of it is a hole
 _LIBC = ctypes.CDLL(None, use_errno=True)
-
-
-@dataclass(frozen=True)
-class Cut:
-    """All is killed just before a call, and then the power goes."""
-
-    kind: str  # ext4, xfs
-    scenario: str
-    point: float  # 0 to 1: which call
-    flush: int = NOTHING
-    seed: int = 0
-
-    def __str__(self) -> str:
-        words = (self.kind, self.scenario, self.point, self.flush, self.seed)
-        return shlex.join(["cut", "/".join(map(str, words))])
-
-    @classmethod
-    def parse(cls, line: str) -> Cut:
-        """The cut whose str() this is. Raises ValueError."""
-        kind, scenario, point, flush, seed = shlex.split(line)[-1].split("/")
-        return cls(kind, scenario, float(point), int(flush), int(seed))
 
 
 def _libc(name: str, *args: Any) -> None:
@@ -162,55 +137,47 @@ class Disk:
         self.files.close()
 
 
-def run(given: Cut, system: System, disk: Disk, work: Path) -> trial.Outcome:
+def cut(trial: Trial, system: System, every: bool, disk: Disk, work: Path) -> Seen:
     """Make one cut, on a disk that is empty before and after."""
-    start = time.monotonic()
-    scenario = NAMED[given.scenario]
+    scenario = NAMED[trial.scenario]
     base, box, state = work / "base", disk.path / "box", work / "state"
-    for path in (base, box, state):
-        shutil.rmtree(path, ignore_errors=True)
     base.mkdir()
     words = build(system, scenario, base / "s")
     layout.syncs(base / "s", "on")
+    before = trees.take(base / "s")
     shutil.copytree(base, state, symlinks=True)
-    calls = power.play(system, words, state, "on").calls
+    calls = power.play(system, words, state).calls
     shutil.rmtree(state)
     shutil.copytree(base, box, symlinks=True)
     disk.sync()
-    point = 1 + int(given.point * len(calls))  # the last one: the act has ended
-    call = trial.show(calls[point - 1]) if point <= len(calls) else "the end"
-    result = power.play(system, words, box, "on", gate.Fault("kill_tree", point))
-    disk.cut(given.flush)
+    point = 1 + trial.numbers[0] * len(calls) // 1000  # behind the last one, the act has ended
+    result = power.play(system, words, box, gate.Fault("kill_tree", point))
+    disk.cut(LOG if trial.fault.endswith("flushed") else NOTHING)
     status, said = None if result.killed else result.status, result.stdout
     disk.unmount()
     disk.mount()
     told = scenario.verb == "push" and bool(scenario.new) and said.endswith(b"\n")
-    owed = restart.Owed(status == 0 or told, said)
-    wrong = []
-    for then_push in (False, True):
-        wrong += restart.check(system, scenario, trees.take(box / "s"), state, owed,
-            then_push=then_push)
-    shutil.rmtree(box)
-    fault = f"cut of {given.kind}, " + ("its log flushed" if given.flush == LOG
-        else "nothing flushed")
-    return trial.Outcome(given.scenario, scenario.verb, point, call, fault, "bad" if wrong
-        else "good", "; ".join(dict.fromkeys(wrong)), given.seed,
-                         round(time.monotonic() - start, 4), str(given), family="cuts")
+    left = trees.take(box / "s")
+    wrong = restart.check(system, scenario, left, state, restart.Owed(status == 0 or told, said),
+        every)
+    call = show(calls[point - 1]) if point <= len(calls) else "the end"
+    return Seen(call, wrong, before, left, result.calls, f"cut at {call}, said {said!r}")
 
 
-def again(line: str, system: System, work: Path) -> trial.Outcome:
-    """The trial that printed this line, once more. Raises ValueError, KeyError."""
-    cut = Cut.parse(line)
-    return replay(system, cut.kind, [cut])[0]
+def run(trial: Trial, system: System, work: Path, every: bool) -> Seen:
+    kind = trial.fault.partition(",")[0]
+    if reason := available(kind)[1]:
+        return Seen(f"no cut: {reason}")
+    found: Seen = session(kind, functools.partial(cut, trial, system, every))
+    return found
 
 
-def trials(kind: str, count: int, seed: int) -> list[Cut]:
-    """Scenarios in turn, in an order of the seed; one cut of three with the log flushed."""
-    generator = random.Random(f"{seed} {kind}")
-    names = power.names()
-    generator.shuffle(names)
-    return [Cut(kind, names[number % len(names)], round(generator.random(), 4),
-        LOG if generator.random() < 0.34 else NOTHING, number) for number in range(count)]
+def trials(system: System, name: str, options: Options, work: Path) -> list[Trial]:
+    """Without a limit, ten of each fault."""
+    points = [(fault, point) for fault in FAULTS if options.wants(fault)
+        and available(fault.partition(",")[0])[0] for point in range(0, 1001, 100)]
+    return [Trial("cuts", name, fault, str(point)) for fault, point in options.sample(points, name,
+        lambda one: one[0])]
 
 
 def _session(kind: str, work: Path, task: Callable[[Disk, Path], Any], answer: Connection,
@@ -255,35 +222,6 @@ def session(kind: str, task: Callable[[Disk, Path], Any]) -> Any:
     return result
 
 
-def explore(system: System, kind: str, count: int, seed: int, *,
-        sync: str = "on") -> list[trial.Outcome]:
-    """`count` cuts of one kind of file system, one after the other."""
-    return replay(system, kind, trials(kind, count, seed))
-
-
-def replay(system: System, kind: str, given: list[Cut]) -> list[trial.Outcome]:
-    """These cuts, on one disk."""
-    outcomes: list[trial.Outcome] = session(kind, lambda disk,
-        work: [run(cut, system, disk, work) for cut in given])
-    return outcomes
-
-
-def tasks(system: System, options: campaign.Options, work: Path) -> list[campaign.Task]:
-    """For campaign.py: some cuts at a time of each kind; if none can be made here, one outcome that
-    says so."""
-    count = 300 if options.limit is None else min(options.limit, 15)
-    found: list[campaign.Task] = []
-    for kind in FILE_SYSTEMS:
-        there, reason = available(kind)
-        if not there:
-            found.append(functools.partial(campaign.missing, "cuts", reason))
-            continue
-        all_of = trials(kind, count, options.seed)
-        found += [functools.partial(replay, system, kind, all_of[start:start + 15])
-            for start in range(0, count, 15)]
-    return found
-
-
 @functools.cache
 def available(kind: str) -> tuple[bool, str]:
     """Whether power cuts of that kind of file system can be made here, by making one; and if not,
@@ -300,3 +238,11 @@ def available(kind: str) -> tuple[bool, str]:
     except OSError as error:
         return False, f"no real power cuts of {kind}: {error}"
     return True, ""
+
+
+def lacks() -> str:
+    reasons = [available(kind)[1] for kind in FILE_SYSTEMS]
+    return crash.lacks() or (reasons[0] if all(reasons) else "")
+
+
+FAMILY = Family(FAULTS, power.names, trials, run, 300, lacks)

@@ -13,18 +13,13 @@ Kinds
     at most; samples under its lock, under which no message can be added clock    an uptime of its
     own (FLATQ_PROC), which is set forward while operations run; between
              two halves the system "restarts", and the wall clock is set back or forward
-
-    >>> run(System(), seed=3, work=Path("/dev/shm")).call
-    '188 operations, 9 killed, 52 messages'
 """
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import functools
 import os
 import random
-import shlex
 import shutil
 import signal
 import subprocess
@@ -36,12 +31,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from flatq.slips import flat_of, slip_of
-from . import trial
-from .. import campaign
 from ..gate import processes
-from ..judge import history_claims, history_model, layout
+from ..judge import history_claims, history_model, layout, trees
 from ..judge.history_events import Event, Message
 from ..scenarios import System
+from ..trials import Family, Options, Seen, Trial
 
 KINDS = ("kills", "leases", "bound", "clock")
 QUEUE = "q"
@@ -60,14 +54,6 @@ class Fault:
     kind: str
     after: float
     hold: float = 0.0
-
-
-@dataclass
-class Outcome(trial.Outcome):
-    family: str = "history"
-    operations: int = 0
-    killed: int = 0
-    wrong: tuple[str, ...] = ()
 
 
 class Clock:
@@ -381,7 +367,7 @@ def sample(history: History, rng: random.Random, who: str, turns: int) -> None:
         time.sleep(rng.uniform(0.005, 0.03))  # between two samples
 
 
-def workers(history: History, half: int, length: float) -> list[Callable[[], None]]:
+def workers(history: History, half: int) -> list[Callable[[], None]]:
     """Roles of one half of the history. Each has numbers for its messages, and a generator of its
     own."""
     kinds: dict[str, list[tuple[Callable[..., None], int]]] = {
@@ -398,8 +384,7 @@ def workers(history: History, half: int, length: float) -> list[Callable[[], Non
     def bind(index: int, role: Callable[..., None], turns: int) -> Callable[[], None]:
         rng = random.Random(f"{history.kind}.{history.seed}.{half}.{index}")
         first = ((half * 10 + index + 1) * 10000,) if role is producer else ()
-        return lambda: role(history, rng, f"{role.__name__}{half}{index}", *first,
-            max(1, round(turns * length)))
+        return lambda: role(history, rng, f"{role.__name__}{half}{index}", *first, turns)
 
     return [bind(index, role, turns) for index, (role, turns) in enumerate(kinds[history.kind])]
 
@@ -427,8 +412,7 @@ def finish(history: History) -> list[str]:
             and not path.name.startswith("settled.") and path.name != "~"]
 
 
-def play(system: System, kind: str, seed: int, top: Path, length: float,
-        deadline: float) -> tuple[History, list[str]]:
+def play(system: System, kind: str, seed: int, top: Path) -> tuple[History, list[str]]:
     """Run it; the history and what is left over at its end."""
     environment = dict(system.environment(top / "spool"))
     clock = Clock(top / "proc" if kind == "clock" else None)
@@ -439,7 +423,7 @@ def play(system: System, kind: str, seed: int, top: Path, length: float,
         (top / "bin/date").chmod(0o755)
         (top / "now").write_text("1700000000\n")
         environment.update(FLATQ_PROC=str(clock.path), PATH=f"{top}/bin:{environment['PATH']}")
-    history = History(system, kind, seed, top / "spool", clock, environment, deadline)
+    history = History(system, kind, seed, top / "spool", clock, environment)
     history.perform(["create", *(["-b", str(BOUND)] if kind == "bound" else []), QUEUE],
         who="begin")
     for half in range(2 if kind == "clock" else 1):
@@ -447,7 +431,7 @@ def play(system: System, kind: str, seed: int, top: Path, length: float,
             step = random.Random(seed).choice((-3600, 0, 86400))
             (top / "now").write_text(f"{1700000000 + step}\n")
             clock.restart(half)
-        roles = workers(history, half, length)
+        roles = workers(history, half)
         with ThreadPoolExecutor(len(roles)) as pool:
             for running in [pool.submit(role) for role in roles]:
                 with contextlib.suppress(Over):
@@ -458,38 +442,26 @@ def play(system: System, kind: str, seed: int, top: Path, length: float,
         return history, []
 
 
-def run(system: System, seed: int, work: Path, *, kind: str | None = None, length: float = 1.0,
-        deadline: float = DEADLINE) -> Outcome:
-    """One history in a directory of its own below `work`. `length` multiplies the operations. The
-    kind follows from the seed where none is given."""
-    kind = kind or KINDS[seed % len(KINDS)]
-    began = time.monotonic()
+def run(trial: Trial, system: System, work: Path, every: bool) -> Seen:
+    kind, seed = trial.scenario, trial.numbers[0]
     with tempfile.TemporaryDirectory(prefix="history.", dir=work) as directory:
         top = Path(directory)
-        history, left = play(system, kind, seed, top, length, deadline)
+        history, left = play(system, kind, seed, top)
+        after = trees.take(history.spool)
     # of one that was cut short, only the reason
     wrong = history.broken or left + history_model.check(history.events, history.messages, kind,
         BOUND if kind == "bound" else 0, history.samples)
     killed = sum(event.killed for event in history.events)
-    said = f"{len(history.events)} operations, {killed} killed, {len(history.messages)} messages"
-    return Outcome(kind, "", 0, said, "history", "bad" if wrong else "good", "\n".join(wrong[:12]),
-        seed, round(time.monotonic() - began, 3),
-                   f"history {kind}/{seed}/{length:g}", operations=len(history.events),
-                   killed=killed, wrong=tuple(wrong))
+    return Seen(f"{len(history.events)} operations, {killed} killed, "
+        f"{len(history.messages)} messages", wrong[:12], after=after)
 
 
-def again(line: str, system: System, work: Path) -> Outcome:
-    """The trial that printed this line, once more. Raises ValueError, KeyError."""
-    kind, seed, length = shlex.split(line)[-1].split("/")
-    return run(system, int(seed), work, kind=kind, length=float(length))
+def trials(system: System, kind: str, options: Options, work: Path) -> list[Trial]:
+    """The seeds are the points; without a limit, a hundred."""
+    first = options.seed + 1
+    return [Trial("history", kind, "killed or stopped", str(seed)) for seed in range(first,
+        first + (options.limit or 100)) if options.wants("killed or stopped")]
 
 
-def tasks(system: System, options: campaign.Options, work: Path) -> list[campaign.Task]:
-    """For campaign.py: a task for each history."""
-    count = 100 if options.limit is None else min(options.limit, 20)
-    return [functools.partial(_task, system, seed, work) for seed in range(options.seed,
-        options.seed + count)]
-
-
-def _task(system: System, seed: int, work: Path) -> list[Outcome]:
-    return [run(system, seed, work)]
+FAMILY = Family(("killed or stopped",), lambda system: () if system.baseline else KINDS, trials,
+    run, 200, lambda: "")

@@ -13,29 +13,32 @@ A verb that does many things one after the other (MANY) may meet the other in th
 only conservation holds. Allowed by name: of two verbs with one receipt the slower may be told 66
 (204 over HTTP), and has done nothing; beside a take or a kick, which look for ended leases, another
 message may come first, or a receipt be void; of two kicks the slower may kick less; beside drop -f
-a verb fails, and beside a drop that finds nothing a push or create that has begun. """
+a verb fails, and beside a drop that finds nothing a push or create that has begun.
+
+A scenario is `BASE: FIRST / SECOND`. The point is the call before which the first is held; with the
+fault `second killed`, CALL/CALL: the second one's comes last. RACES are pairs at a call that is
+named, and some other cases that are no scenarios. """
 from __future__ import annotations
 
 import fcntl
-import functools
 import itertools
 import os
-import random
 import re
-import shlex
+import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from .. import memo
+from . import crash
+from .. import memo, scenarios
 from ..gate import gate
 from ..judge import layout, oracle, trees
-from ..scenarios import System, Words, fill, http, pushes
-from .trial import Outcome, fresh
+from ..scenarios import BASELINE, System, Words, fill, http, pushes
+from ..trials import Family, Options, Seen, Trial, show
 
 LEASE = "999999"
 #: The verbs, by name: words as in scenarios.py. RECEIPT is that of m1.
@@ -116,26 +119,16 @@ MAKES = frozenset({"push", "push -k", "push -k dup", "push -d", "push -l", "crea
 
 @dataclass(frozen=True)
 class Pair:
-    """`first` stops before its call `point`, `second` runs; `kill`: it is killed before its own
-    call of that number; 0: it is not."""
-
     base: str
     first: str
     second: str
-    point: int
-    kill: int = 0
-
-    def __str__(self) -> str:
-        words = (self.base, self.first, self.second, str(self.point), str(self.kill))
-        return shlex.join(["pair", "/".join(words)])
 
     @classmethod
-    def parse(cls, text: str) -> Pair:
-        """The pair whose str() this is. Raises ValueError."""
-        base, first, second, point, kill = shlex.split(text)[-1].split("/")
-        if (base, first, second) not in COMBINATIONS:
-            raise ValueError(f"no pair: {text}")
-        return cls(base, first, second, int(point), int(kill))
+    def of(cls, scenario: str) -> Pair:
+        return cls(*re.split(": | / ", scenario))
+
+    def __str__(self) -> str:
+        return f"{self.base}: {self.first} / {self.second}"
 
 
 @dataclass(frozen=True)
@@ -259,7 +252,7 @@ def _order(system: System, pair: Pair, work: Path, turned: bool) -> Ended:
     """The results when one runs after the other; `turned`: the second verb first."""
     def find() -> Ended:
         tree, receipt = base(system, pair.base, work)
-        spool = fresh(tree, work)
+        spool = crash.fresh(tree, work)
         said = {}
         for place in (1, 0) if turned else (0, 1):
             verb = (pair.first, pair.second)[place]
@@ -282,7 +275,7 @@ def calls(system: System, base_name: str, verb: str, work: Path) -> list[gate.Ca
     """The calls of the verb when it runs alone."""
     def find() -> list[gate.Call]:
         tree, receipt = base(system, base_name, work)
-        spool = fresh(tree, work)
+        spool = crash.fresh(tree, work)
         found = _run(system, words_of(verb, receipt), spool).calls
         trees.remove(spool)
         return found
@@ -342,40 +335,28 @@ def _conserved(pair: Pair, before: Counter[bytes], ended: Ended, killed: bool) -
     return wrong
 
 
-def run(pair: Pair, system: System, work: Path) -> Outcome:
-    begun = time.monotonic()
-    reached, call, killed = True, "", False
-    try:
-        reached, call, killed, wrong = _carry_out(pair, system, work)
-    except (OSError, RuntimeError, subprocess.TimeoutExpired) as error:
-        wrong = [f"{type(error).__name__}: {error}"]
-    return Outcome(f"{pair.base}: {pair.first} / {pair.second}", pair.first, pair.point, call,
-        "pair, killed" if killed else "pair", "bad" if wrong else "good" if reached
-        else "not reached",
-        "; ".join(wrong), 0, round(time.monotonic() - begun, 4), str(pair), "pairs")
-
-
-def again(line: str, system: System, work: Path) -> Outcome:
-    """The trial that printed this line, once more. Raises ValueError, KeyError."""
-    return run(Pair.parse(line), system, work)
-
-
-def _carry_out(pair: Pair, system: System, work: Path) -> tuple[bool, str, bool, list[str]]:
-    """Whether the first verb came to its call, what call that is, whether the second verb was
-    killed, and what is wrong."""
+def run(trial: Trial, system: System, work: Path, every: bool) -> Seen:
+    if trial.scenario in RACES:
+        spool = work / f"race.{os.getpid()}"
+        try:
+            return Seen(trial.scenario, RACES[trial.scenario](system, spool),
+                after=trees.take(spool))
+        finally:
+            trees.remove(spool)
+    pair, (point, *kill) = Pair.of(trial.scenario), trial.numbers
     tree, receipt = base(system, pair.base, work)
-    spool = fresh(tree, work)
+    spool = crash.fresh(tree, work)
     before = Counter(m.body or b"?" for m in layout.dump(spool).messages())
     held: list[_Beside | gate.Result] = []
     where: list[gate.Call] = []
     words = words_of(pair.second, receipt)
 
     def beside(call: gate.Call, stdout: bytes, stderr: bytes) -> None:
-        if call.seq != pair.point or where:
+        if call.seq != point or where:
             return
         where.append(call)
-        if pair.kill and not _locked(spool):  # One that would wait for the lock reaches no call
-            held.append(_run(system, words, spool, fault=gate.Fault("kill_tree", pair.kill)))
+        if kill and not _locked(spool):  # One that would wait for the lock reaches no call
+            held.append(_run(system, words, spool, fault=gate.Fault("kill_tree", kill[0])))
         else:
             held.append(_Beside(system, words, spool))
 
@@ -385,10 +366,9 @@ def _carry_out(pair: Pair, system: System, work: Path) -> tuple[bool, str, bool,
         others = [other.end() if isinstance(other, _Beside) else
             (other.status, other.stdout, other.stderr) for other in held]
     if not where:
-        return False, "", False, []
-    call = f"{where[0].comm}: {where[0].kind} {' '.join(where[0].paths)}"
+        return Seen()
     status, out, err = others[0]
-    killed, both = pair.kill > 0 and status < 0, {pair.first, pair.second}
+    killed, both = bool(kill) and status < 0, {pair.first, pair.second}
     may_fail = "drop -f" in both or pair.base == "bare" and "drop" in both and bool(both & MAKES)
     wrong = [f"{name}: exit {code}: {text[:200]!r}" for name, code, text in
         ((pair.first, first.status, first.stderr), (pair.second, status, err))
@@ -398,6 +378,7 @@ def _carry_out(pair: Pair, system: System, work: Path) -> tuple[bool, str, bool,
         wrong.append(f"{pair.first} hangs")
     if killed:
         layout.age(spool)
+    after = trees.take(spool)
     left, found = _left(system, spool)
     wrong += found
     ended = Ended((first.status, _without_ids(pair.first, first.stdout)),
@@ -410,7 +391,9 @@ def _carry_out(pair: Pair, system: System, work: Path) -> tuple[bool, str, bool,
         if ended not in allowed and not _allowed_beside(pair, ended):
             wrong.append(f"neither order: {_differs(ended, allowed)}")
     trees.remove(spool)
-    return True, call, killed, wrong
+    calls = [replace(call, fate="held") if call is where[0] else call for call in first.calls]
+    return Seen(show(where[0]), wrong, tree, after, calls,
+        f"{pair.first}: {first.status} {first.stdout!r}; {pair.second}: {status} {out!r}")
 
 
 def _allowed_beside(pair: Pair, ended: Ended) -> bool:
@@ -445,32 +428,158 @@ def _locked(spool: Path) -> bool:
     return False
 
 
-def plan(system: System, base_name: str, first: str, second: str, work: Path) -> Iterator[Pair]:
+# ---- races
+
+
+Race = Callable[[System, Path], list[str]]
+RACES: dict[str, Race] = {}
+
+
+def race(name: str) -> Callable[[Race], Race]:
+    def enter(function: Race) -> Race:
+        RACES[name] = function
+        return function
+    return enter
+
+
+def prepared(system: System, spool: Path, *before: Words) -> None:
+    for words in before:
+        if words[0] == "CRASH":
+            scenarios.crash(system, spool, words[1], words[2:])
+        elif system.verb(spool, *words[:-1], stdin=words[-1]).returncode != 0:
+            raise RuntimeError(f"{words} failed")
+
+
+def held(system: System, spool: Path, words: Words, pattern: str,
+        meanwhile: Callable[[gate.Call], Any],
+        kinds: frozenset[str] | None = None, after: int = 0) -> gate.Result:
+    """Run the verb. When it stands before the first call that has the pattern in its "KIND PATH
+    ...", or so many calls after it, do `meanwhile`. Raises LookupError if it never comes there."""
+    at: list[int] = []
+
+    def each(call: gate.Call, stdout: bytes, stderr: bytes) -> None:
+        if not at and re.search(pattern, " ".join((call.kind, *call.paths))):
+            at.append(call.seq + after)
+        if at and call.seq == at[0] and len(at) == 1:
+            at.append(0)
+            meanwhile(call)
+
+    result = gate.run(system.argv(words[:-1]), spool, env=system.environment(spool),
+        stdin=words[-1],
+        each=each, kinds=kinds, timeout=60)
+    if len(at) != 2:
+        raise LookupError(f"{words} never came to {pattern!r}")
+    return result
+
+
+@race("closed while a body is read")
+def closed(system: System, spool: Path) -> list[str]:
+    """A push looks whether the queue is closed, reads, and makes its slip in a queue that was
+    closed meanwhile and said to be empty."""
+    prepared(system, spool, ("create", "q", b""))
+    said: list[int] = []
+
+    def close(call: gate.Call) -> None:
+        prepared(system, spool, ("close", "q", b""))
+        said.append(system.verb(spool, "drain", "q").returncode)
+
+    push = held(system, spool, ("push", "q", b"m1"), "open q/body/", close)
+    left = layout.dump(spool).messages("q")
+    ended = (said, push.status, push.stdout, left)
+    return [] if ended == ([69], 69, b"", []) else [f"drain, push, and what is left: {ended}"]
+
+
+@race("settled while its owner is looked for")
+def settled(system: System, spool: Path) -> list[str]:
+    """A checkpoint sees no marker; then the pop makes its marker and ends, and the checkpoint looks
+    whether the pop lives."""
+    prepared(system, spool, *pushes(1, 2), ("CRASH", "open q/done/", "pop", "q", b""))
+    [name] = layout.names(spool / "q/out")
+    held(system, spool, ("wal", "q", b""), "^(look|list) q/done/?", lambda call: (
+        spool / "q/done" / name).touch(), gate.READS, after=1)
+    bodies = layout.dump(spool).bodies("q", "ready", "reserved")
+    return [] if bodies == [b"m2"] else [f"m1 is settled, and there is {bodies}"]
+
+
+@race("a signal behind the marker")
+def behind_the_marker(system: System, spool: Path) -> list[str]:
+    """A pop has written out and settled its message when it is told to end."""
+    prepared(system, spool, *pushes(1, 2))
+    pop = held(system, spool, ("pop", "q", b""), "open q/log", lambda call: os.kill(
+        call.pid, signal.SIGTERM))
+    prepared(system, spool, ("wal", b""))
+    ended = pop.stdout, layout.dump(spool).bodies("q", "ready", "reserved")
+    return [] if ended == (b"m1", [b"m2"]) else [f"written out and settled, and there: {ended}"]
+
+
+@race("a receipt that is old")
+def old_receipt(system: System, spool: Path) -> list[str]:
+    """A consumer that was too slow may do nothing to a message that another one has; if only its
+    lease has ended, it may."""
+    prepared(system, spool, *pushes(1, 1))
+    receipts = [system.verb(spool, "reserve", "-t", lease, "q").stdout.split()[0].decode()
+        for lease in ("0", "0", "999999")]
+    wrong = []
+    for verb in ("delete", "release", "bury", "touch"):
+        for receipt in receipts[:2]:
+            status = system.verb(spool, verb, receipt).returncode
+            wrong += [] if status == 66 else [f"{verb} with an old receipt ends with {status}"]
+    states = [(message.state, message.tries) for message in layout.dump(spool).messages("q")]
+    wrong += [] if states == [("reserved", 3)] else [
+        f"reserved for the third time, and it is {states}"]
+    status = system.verb(spool, "delete", receipts[2]).returncode
+    return wrong + ([] if status == 0 else [f"delete with the last receipt ends with {status}"])
+
+
+@race("too many tries of bulk takers")
+def tries(system: System, spool: Path) -> list[str]:
+    """A message that kills its consumers is set aside, also when many are taken at once."""
+    prepared(system, spool, ("create", "-m", "2", "q", b""), *scenarios.pushes(1, 1))
+    for expected in ("ready", "buried"):
+        prepared(system, spool, ("CRASH", "open q/done/", "drain", "q", b""), ("wal", b""))
+        states = [message.state for message in layout.dump(spool).messages("q")]
+        if states != [expected]:
+            return [f"{states}, not {expected}"]
+    return []
+
+
+@race("eight pushes at once")
+def eight(system: System, spool: Path) -> list[str]:
+    """Each acknowledged message that is not there is lost: the article's version loses some."""
+    bodies = [b"message %d of eight" % n for n in range(8)]
+    script = "".join(f"{{ printf %s '{body.decode()}' | sh \"$0/push\" q >/dev/null && "
+        f"printf '{n}\\n'; }} &\n" for n, body in enumerate(bodies))
+    scenarios.build(system, BASELINE, spool)
+    said = system.verb(spool, "sh", script + "wait").stdout
+    system.verb(spool, "wal")
+    left = system.dump(spool).bodies()
+    return [f"lost: {bodies[int(n)]!r}" for n in said.split() if bodies[int(n)] not in left]
+
+
+# ---- the family
+
+
+def names(system: System) -> list[str]:
+    if system.baseline:
+        return ["eight pushes at once"]
+    return [*RACES, *(str(Pair(*combination)) for combination in COMBINATIONS)]
+
+
+def trials(system: System, name: str, options: Options, work: Path) -> Iterator[Trial]:
     """Every point of the first with the second whole, and killed at each of its points."""
-    kills = [call.seq for call in calls(system, base_name, second, work)]
-    for call in calls(system, base_name, first, work):
-        for kill in (0, *kills):
-            yield Pair(base_name, first, second, call.seq, kill)
+    if name in RACES:
+        if options.wants("held"):
+            yield Trial("pairs", name, "held", "1")
+        return
+    pair = Pair.of(name)
+    points = [("held", f"{call.seq}") for call in calls(system, pair.base, pair.first, work)
+        if options.hits(call) and options.wants("held")]
+    if options.wants("second killed"):
+        points += [("second killed", f"{call.seq}/{other.seq}")
+            for call in calls(system, pair.base, pair.first, work) if options.hits(call)
+            for other in calls(system, pair.base, pair.second, work)]
+    for fault, point in options.sample(points, name, lambda one: one[0]):
+        yield Trial("pairs", name, fault, point)
 
 
-def explore(system: System, base_name: str, first: str, second: str, seed: int, limit: int | None,
-        work: Path) -> list[Outcome]:
-    """The pairs of these two. `limit`: so many, by the seed, half of them with the second whole."""
-    try:
-        pairs = list(plan(system, base_name, first, second, work))
-    except (RuntimeError, subprocess.TimeoutExpired) as error:
-        return [Outcome(f"{base_name}: {first} / {second}", first, 0, "", "pair", "bad", str(error),
-            seed, 0.0, "", "pairs")]
-    if limit is not None:
-        chance = random.Random(f"{seed} {base_name} {first} {second}")
-        whole = [pair for pair in pairs if not pair.kill]
-        pairs = [*chance.sample(whole, min(-(-limit // 2), len(whole))),
-            *chance.sample(pairs, min(limit // 2, len(pairs)))]
-    return [run(pair, system, work) for pair in pairs]
-
-
-def tasks(system: System, options: Any, work: Path) -> list[Any]:
-    """For campaign.py."""
-    return [functools.partial(explore, system, base_name, first, second, options.seed,
-        options.limit,
-        work) for base_name, first, second in COMBINATIONS]
+FAMILY = Family(("held", "second killed"), names, trials, run, 4000, crash.lacks)

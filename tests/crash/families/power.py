@@ -1,40 +1,34 @@
 """Power cuts by a model: every state that a file system may leave behind (states.py), recovered and
-drained by the verbs (restart.py).
+drained by the verbs (judge/restart.py).
 
-A trial is a scenario, a stage, the call after which the power is cut, and the fate of each
-operation that was pending then.
+The fault is a stage, the point CUT/FATES: the call after which the power goes, and the fate of each
+operation that was pending then, as in states.py.
 
 Stages
-    act      the scenario's act with FLATQ_SYNC=on, then a checkpoint. boot     the act is on the
-    disk; the system restarts, and the power is cut again during the checkpoint that recovers.
-    kill:N   the act is killed before its call N; then another process pushes; then a checkpoint.
-    What the dead process did not sync is
-             still pending when the other push is acknowledged.
-
-    >>> [str(trial) for trial in trials(System(), [SCENARIOS["push"]], limit=1, seed=0, work=work)]
-    ['power push/act/18/000110111/push/on/0']
+    act   the scenario's act with FLATQ_SYNC=on, then a checkpoint
+    boot  the act is on the disk; the system restarts, and the power is cut again during the
+          checkpoint that recovers
+    kill  the act is killed before a call, whose number comes first in the point; then another
+          process pushes; then a checkpoint. What the dead process did not sync is still pending
+          when the other push is acknowledged
 """
 from __future__ import annotations
 
 import functools
 import os
-import random
 import re
-import shlex
 import shutil
 import stat
-import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
 
-from . import states, trial
-from .. import campaign
+from . import crash, states
 from ..gate import gate
 from ..judge import layout, restart, trees
-from ..scenarios import NAMED, SCENARIOS, Scenario, System, Words, build
+from ..scenarios import NAMED, Scenario, System, Words, build
+from ..trials import Family, Options, Seen, Trial, sample, show
 
 STAGES = ("act", "boot", "kill")
 #: Files that no verb needs after a restart: assumed to be whole, so that they do not double the
@@ -44,41 +38,6 @@ IDLE = re.compile(r"/(log|tended|\.lock)$")
 LARGE = re.compile("[KM]iB")
 #: The number of random samples at each cut, in addition to the states that states.py chooses.
 SAMPLES = 32
-#: The first verb after a restart, and whether that is a push.
-THEN = {"recovery": (False,), "push": (True,), "both": (False, True)}
-
-
-@dataclass(frozen=True)
-class Trial:
-    scenario: str
-    stage: str
-    cut: int  # the power goes after this call of the stage
-    outcomes: str  # of each operation that is pending then, as in states.py
-    # the first verb after the restart: a "push", the "recovery", or on two copies "both"
-    then: str = "both"
-    sync: str = "on"
-    seed: int = 0
-
-    def __str__(self) -> str:
-        words = (self.scenario, self.stage, self.cut, self.outcomes, self.then, self.sync,
-            self.seed)
-        return shlex.join(["power", "/".join(map(str, words))])
-
-    @classmethod
-    def parse(cls, line: str) -> Trial:
-        """The trial whose str() this is. Raises ValueError."""
-        scenario, stage, cut, outcomes, then, sync, seed = shlex.split(line)[-1].split("/")
-        if then not in THEN:
-            raise ValueError(f"no {then!r}: one of {', '.join(THEN)}")
-        return cls(scenario, stage, int(cut), outcomes, then, sync, int(seed))
-
-
-@dataclass
-class Outcome(trial.Outcome):
-    family: str = "power"
-    # the operations that were lost, halved or zeroed
-    missing: list[str] = field(default_factory=list)
-    state: str = ""  # known() of the tree that was left
 
 
 @dataclass
@@ -104,13 +63,11 @@ class Recording:
         return restart.Owed(acked and self.status == 0 or told, said, self.settled, other)
 
 
-def play(system: System, words: Words, box: Path, sync: str, fault: gate.Fault
-        | None = None) -> gate.Result:
+def play(system: System, words: Words, box: Path, fault: gate.Fault | None = None) -> gate.Result:
     """Run the verb behind the gate, which counts its answers too; the spool is `s` in `box`, which
     is the root."""
-    return gate.run(system.argv(words[:-1]), box, env=system.environment(box / "s", sync),
-        stdin=words[-1], fault=fault, timeout=60,
-                    record_data=True, count_stdout=True)
+    return gate.run(system.argv(words[:-1]), box, env=system.environment(box / "s", "on"),
+        stdin=words[-1], fault=fault, timeout=60, record_data=True, count_stdout=True)
 
 
 @functools.lru_cache(maxsize=64)
@@ -126,48 +83,42 @@ def base(system: System, name: str, work: Path) -> tuple[states.Tree, Words]:
         shutil.rmtree(box, ignore_errors=True)
 
 
-def record(system: System, scenario: Scenario, stage: str, sync: str, work: Path) -> Recording:
-    """Run the stage once. The gate's root is the directory that the spool is made in: its entry may
-    be lost as well. Raises RuntimeError where the calls that were seen do not explain what is on
-    the disk in the end."""
-    tree, words = base(system, scenario.name, work)
+@functools.lru_cache(maxsize=64)
+def record(system: System, name: str, stage: str, kill: int, work: Path) -> Recording:
+    """Run the stage once for each process and `work`. The gate's root is the directory that the
+    spool is made in: its entry may be lost as well. Raises RuntimeError where the calls that were
+    seen do not explain what is on the disk in the end."""
+    scenario = NAMED[name]
+    tree, words = base(system, name, work)
     box = work / "box"
     shutil.rmtree(box, ignore_errors=True)
     try:
         states.write(tree, box)
-        layout.syncs(box / "s", sync)
+        layout.syncs(box / "s", "on")
         history = states.History(box)
-        fault = gate.Fault("kill_tree", int(stage.removeprefix("kill:"))) if stage.startswith(
-            "kill:") else None
-        act = play(system, words, box, sync, fault)
+        act = play(system, words, box, gate.Fault("kill_tree", kill) if kill else None)
         seen = Recording(history, list(act.calls), act.status, history.add(act.calls))
         if stage == "boot":
             layout.reboot(box / "s")
             seen = Recording(states.History(box), [], act.status, None, act.stdout, settled=True)
-        elif fault:
+        elif kill:
             said = list(history.answers)
-            push = play(system, ("push", scenario.queue, restart.OTHER), box, sync)
+            push = play(system, ("push", scenario.queue, restart.OTHER), box)
             end = history.add(push.calls)
             history.answers[:] = said  # the act's alone
             seen = Recording(history, [*act.calls, *push.calls], act.status, None, killed=True,
                 other=None if push.status else end)
-        checkpoint = play(system, ("wal", b""), box, sync)
+        checkpoint = play(system, ("wal", b""), box)
         seen.history.add(checkpoint.calls)
         seen.calls += checkpoint.calls
-        trees_ = seen.history.tree(seen.history.last), states.read(box)
-        if trees_[0] != trees_[1]:
-            made, there = (set(states.paths(tree)) for tree in trees_)
-            raise RuntimeError(f"{scenario.name}, {stage}: the calls that were seen make up "
-                f"{sorted(made - there)}, and on the disk is {sorted(there - made)}")
+        made, there = seen.history.tree(seen.history.last), states.read(box)
+        if made != there:
+            found, real = set(states.paths(made)), set(states.paths(there))
+            raise RuntimeError(f"{name}, {stage}: the calls that were seen make up "
+                f"{sorted(found - real)}, and on the disk is {sorted(real - found)}")
         return seen
     finally:
         shutil.rmtree(box, ignore_errors=True)
-
-
-@functools.lru_cache(maxsize=64)
-def recorded(system: System, name: str, stage: str, sync: str, work: Path) -> Recording:
-    """record, once for each process and `work`."""
-    return record(system, NAMED[name], stage, sync, work)
 
 
 def cuts(recording: Recording) -> list[int]:
@@ -195,133 +146,89 @@ def known(box: states.Tree) -> str:
     return trees.digest(spool_of(box)).hex()
 
 
-def expand(recording: Recording, scenario: Scenario, seed: int,
-        limit: int | None) -> Iterator[tuple[int, str, str]]:
-    """Cut and outcomes of each state that differs from all others, and the state: by turns one that
-    has lost everything that was pending, the later cuts first, and one of the others, shuffled. Of
-    cuts with the same state, the last: more is owed later. `limit`: about so many are wanted, so
-    not all are looked at."""
+def expand(recording: Recording, scenario: Scenario,
+        options: Options) -> Iterator[tuple[int, str, str]]:
+    """Cut and fates of each state that differs from all others, and the state: by turns one that
+    has lost everything that was pending, the later cuts first, and one of the others. Of cuts with
+    the same state, the last: more is owed later."""
     history = recording.history
     whole = frozenset(index for index, op in enumerate(history.ops) if IDLE.search(op.text))
     first: list[tuple[int, str, str]] = []
     rest: list[tuple[int, str, str]] = []
     seen: set[object] = set()
-    chance = random.Random(seed)
+    few = None if options.limit is None else 2 * options.limit
     for cut in reversed(cuts(recording)):
         # Of the messages that were written out, fewer are owed later
         said = recording.owed(cut, scenario).stdout if scenario.delivers else b""
-        none, *more = history.choices(cut, whole, SAMPLES, seed)
-        if limit is not None:
-            more = chance.sample(more, min(len(more), 2 * limit))
-        for outcomes in (none, *more):
-            state = known(history.tree(cut, outcomes))
+        none, *more = history.choices(cut, whole, SAMPLES, options.seed)
+        for fates in (none, *sample(more, few, f"{options.seed} {cut}")):
+            state = known(history.tree(cut, fates))
             if (state, said) not in seen:
                 seen.add((state, said))
-                (first if outcomes is none else rest).append((cut, outcomes, state))
-    chance.shuffle(rest)
+                (first if fates is none else rest).append((cut, fates, state))
+    rest = sample(rest, len(rest), f"{options.seed}")
     for pair in zip_longest(first, rest):
         yield from filter(None, pair)
 
 
-def stages(system: System, scenario: Scenario, sync: str, work: Path, kinds: Sequence[str],
-        limit: int | None, seed: int) -> list[str]:
-    """The stages of a scenario. A kill just before a sync leaves as much pending as one anywhere
-    before it; and one at each rename; "kill before PATTERN": where that is found in "KIND PATH ..."
-    of a call. With a limit, three of the kills."""
-    found = [stage for stage in ("act", "boot") if stage in kinds]
-    for kind in kinds:
-        name, _, pattern = kind.partition(" before ")
-        if name == "kill":
-            recording = recorded(system, scenario.name, "act", sync, work)
-            act = recording.calls[:recording.acted]
-            kills = [f"kill:{call.seq}" for call in act
-                if (re.search(pattern, " ".join((call.kind, *call.paths))) if pattern else
-                    call.kind in ("sync", "rename") or call is act[-1])]
-            few = len(kills) if limit is None or pattern else min(3, len(kills))
-            found += random.Random(f"{seed} {scenario.name}").sample(kills, few)
-    return found
+def kills(system: System, name: str, options: Options, work: Path) -> list[int]:
+    """A kill just before a sync leaves as much pending as one anywhere before it; and one at each
+    rename, and at the end. With a limit, three of these."""
+    recording = record(system, name, "act", 0, work)
+    act = recording.calls[:recording.acted]
+    found = [call.seq for call in act if (options.hits(call) if options.at else
+        call.kind in ("sync", "rename") or call is act[-1])]
+    few = None if options.limit is None or options.at else 3
+    return sample(found, few, f"{options.seed} {name}")
 
 
-def trials(system: System, scenarios: Iterable[Scenario], limit: int | None, seed: int, work: Path,
-        *,
-        sync: str = "on", kinds: Sequence[str] = STAGES) -> list[Trial]:
-    """About `limit` trials of each scenario, shared out among its stages by turns; each of another
-    state, as long as there are any. With a limit a push and the recovery come first by turns,
-    without one both do. `work`: a directory for the runs that they are taken from."""
-    found: list[Trial] = []
-    for scenario in scenarios:
-        names = stages(system, scenario, sync, work, kinds, limit, seed)
-        of_stages = [[(stage, *state) for state in expand(recorded(system, scenario.name, stage,
-            sync,
-            work), scenario, seed, limit)] for stage in names]
-        new: list[Any] = []
-        old: list[Any] = []
-        seen: set[str] = set()
-        for turn in zip_longest(*of_stages):
-            for one in filter(None, turn):
-                (old if one[3] in seen else new).append(one)
-                seen.add(one[3])
-        for stage, cut, outcomes, _ in [*new, *old][:limit]:
-            lost = outcomes.count(states.ABSENT)
-            then = "both" if limit is None else ("push", "recovery")[(cut + lost) % 2]
-            found.append(Trial(scenario.name, stage, cut, outcomes, then, sync, seed))
-    return found
+def trials(system: System, name: str, options: Options, own: Path) -> Iterator[Trial]:
+    """By turns of each stage; each of another state, as long as there are any."""
+    work = place(own)
+    stages = [(stage, kill) for stage in STAGES if options.wants(stage)
+        for kill in (kills(system, name, options, work) if stage == "kill" else (0,))]
+    new: list[Trial] = []
+    old: list[Trial] = []
+    seen: set[str] = set()
+    turns = zip_longest(*([(stage, kill, *state) for state in expand(record(system, name, stage,
+        kill, work), NAMED[name], options)] for stage, kill in stages))
+    for stage, kill, cut, fates, state in (one for turn in turns for one in turn if one):
+        point = f"{kill}/" * (stage == "kill") + f"{cut}/{fates}"
+        (old if state in seen else new).append(Trial("power", name, stage, point))
+        seen.add(state)
+    yield from (*new, *old)
 
 
-def run(given: Trial, system: System, work: Path) -> Outcome:
-    """Make the state, restart, recover, drain. The stage is recorded anew unless this process has
-    done so; `work` is the caller's to remove."""
-    start = time.monotonic()
-    scenario = NAMED[given.scenario]
-    recording = recorded(system, given.scenario, given.stage, given.sync, work)
-    history = recording.history
-    pending = history.pending(given.cut)
-    call = trial.show(recording.calls[given.cut - 1]) if 0 < given.cut <= len(
-        recording.calls) else ""
-    outcome = Outcome(given.scenario, scenario.verb, given.cut, call, f"power, {given.stage}",
-        "not reached", "", given.seed, 0, str(given))
-    if given.cut <= history.last and len(given.outcomes) == len(pending):
-        names = {states.ABSENT: "lost", states.HALF: "half", states.ZEROS: "zeros",
-            **dict.fromkeys(states.PAGES, "cut at a page")}
-        outcome.missing = [f"{names[mark]}: {history.ops[index].text}" for index,
-            mark in zip(pending, given.outcomes) if mark in names]
-        tree, wrong = history.tree(given.cut, given.outcomes), []
-        outcome.state = known(tree)
-        for then_push in THEN[given.then]:
-            wrong += restart.check(system, scenario, spool_of(tree), work / "state",
-                recording.owed(given.cut, scenario), then_push=then_push)
-        outcome.outcome, outcome.detail = ("bad" if wrong else "good"), "; ".join(
-            dict.fromkeys(wrong))
-    outcome.seconds = round(time.monotonic() - start, 4)
-    return outcome
+def place(work: Path) -> Path:
+    """Each process records its own runs."""
+    return work / f"power.{os.getpid()}"
 
 
-def again(line: str, system: System, work: Path) -> Outcome:
-    """The trial that printed this line, once more. Raises ValueError, KeyError."""
-    return run(Trial.parse(line), system, work)
+def run(trial: Trial, system: System, own: Path, every: bool) -> Seen:
+    """Make the state, restart, recover, drain."""
+    scenario, work = NAMED[trial.scenario], place(own)
+    *kill, cut, fates = trial.point.split("/")
+    recording = record(system, trial.scenario, trial.fault, int(kill[0]) if kill else 0, work)
+    history, at = recording.history, int(cut)
+    pending = history.pending(at)
+    if at > history.last or len(fates) != len(pending):
+        return Seen()
+    marks = {states.ABSENT: "lost", states.HALF: "half", states.ZEROS: "zeros",
+        **dict.fromkeys(states.PAGES, "cut at a page")}
+    missing = [f"  {marks[mark]}: {history.ops[index].text}" for index, mark in zip(pending, fates)
+        if mark in marks]
+    left = spool_of(history.tree(at, fates))
+    wrong = restart.check(system, scenario, left, work / "state", recording.owed(at, scenario),
+        every)
+    call = show(recording.calls[at - 1]) if 0 < at <= len(recording.calls) else ""
+    return Seen(call, wrong, spool_of(base(system, trial.scenario, work)[0]), left,
+        recording.calls[:at], "\n".join([f"the power goes after {call}", *missing]))
 
 
-def explore(system: System, name: str, limit: int | None, seed: int, work: Path, *,
-        sync: str = "on",
-        kinds: Sequence[str] = STAGES) -> list[Outcome]:
-    """The trials of one scenario, made and run: one task of a pool or a cluster. Uses, and removes,
-    a directory of its own below `work`."""
-    own = work / f"power.{os.getpid()}"
-    try:
-        return [run(one, system, own)
-            for one in trials(system, [NAMED[name]], limit, seed, own, sync=sync, kinds=kinds)]
-    finally:
-        shutil.rmtree(own, ignore_errors=True)
-
-
-def names() -> list[str]:
+def names(system: System) -> list[str]:
     """The scenarios of this family. Their acts run with FLATQ_SYNC=on; what they begin with is on
     the disk anyway."""
-    return [name for name, scenario in SCENARIOS.items() if scenario.sync == "off"
-        and not LARGE.search(name)]
+    return [name for name in crash.plain(system) if not LARGE.search(name)]
 
 
-def tasks(system: System, options: campaign.Options, work: Path) -> list[campaign.Task]:
-    """For campaign.py: a task for each scenario."""
-    return [functools.partial(explore, system, name, options.limit, options.seed,
-        work) for name in names() if name in options.scenarios]
+FAMILY = Family(STAGES, names, trials, run, 4000, crash.lacks)

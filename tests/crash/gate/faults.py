@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import errno
-import random
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -33,36 +32,34 @@ READS: dict[str, tuple[int, frozenset[str]]] = {
 #: A process of the verb is killed when all that it was to do is done, or before its program is run;
 #: or it cannot be made. The kinds of call that are struck.
 ENDS = {"killed at its end": "exit", "killed at its start": "exec", "no process": "fork"}
-#: The faults of the family `crash`, and of the families `reads` and `ends`.
+#: The faults of the family `crash`.
 FAULTS = (*KILLS, *SHORT, *ONCE, *LASTING, *OUTPUT)
-UNSEEN = (*READS, *ENDS)
-#: The faults of each kind: a sample has as many of each as it can.
-KINDS = (("kill",), ("kill one",), KILLS[2:], SHORT, ONCE, LASTING, tuple(OUTPUT), tuple(READS),
-    *((name,) for name in ENDS))
-_STREAMS = (("<stdout>",), ("<fd1>",))
+_KINDS = {**dict.fromkeys(ONCE, "error"), **dict.fromkeys(LASTING, "error lasting"),
+    **dict.fromkeys(OUTPUT, "error of the output"), **dict.fromkeys(READS, "error")}
+
+
+def kind(name: str) -> str:
+    """A sample has as many faults of each kind as it can, and a table a row for each."""
+    return _KINDS.get(name, name.partition(",")[0])
 
 
 def make(name: str, point: int) -> gate.Fault:
-    """The fault of that name at a point. Raises ValueError if there is none."""
+    """The fault of that name at a point. Raises KeyError if there is none."""
     word, _, part = name.partition(", ")
-    if word in ("torn", "short") and part in _PARTS:
+    if word in ("torn", "short"):
         return gate.Fault(word, point, size=_PARTS[part])
     if name == "kill":
         return gate.Fault("kill_tree", point)
     if name == "kill one" or name.startswith("killed"):
         return gate.Fault("kill_one", point)
-    if name == "no process":
-        return gate.Fault("errno", point, errno=errno.EAGAIN)
-    if name in READS:
-        return gate.Fault("errno", point, errno=READS[name][0])
     if name in OUTPUT:
         return gate.Fault("errno", point, errno=OUTPUT[name], only=frozenset({"write"}),
             output=True)
-    word, _, lasting = name.partition(" ")
-    if word in ERRORS and lasting in ("", "lasting"):
-        number, only = ERRORS[word]
-        return gate.Fault("errno_from" if lasting else "errno", point, errno=number, only=only)
-    raise ValueError(f"no fault {name!r}: one of {', '.join((*FAULTS, *UNSEEN))}")
+    if name == "no process" or name in READS:
+        number = READS[name][0] if name in READS else errno.EAGAIN
+        return gate.Fault("errno", point, errno=number)
+    number, only = ERRORS[name.removesuffix(" lasting")]
+    return gate.Fault("errno_from" if name in LASTING else "errno", point, errno=number, only=only)
 
 
 def kills(name: str) -> bool:
@@ -82,7 +79,7 @@ def befall(call: gate.Call, names: Iterable[str] = FAULTS) -> list[str]:
     found: dict[object, str] = {}
     for name in names:
         fault = make(name, call.seq)
-        if name in UNSEEN:
+        if name in READS or name in ENDS:
             fits = call.kind in (READS[name][1] if name in READS else {ENDS[name]})
         else:
             fits = call.paths != ("<fd1>",) and fault.strikes(call)
@@ -95,17 +92,6 @@ def befall(call: gate.Call, names: Iterable[str] = FAULTS) -> list[str]:
 def points(calls: Sequence[gate.Call], names: Iterable[str] = FAULTS) -> list[tuple[str, int]]:
     """Every fault at every call that it can befall."""
     return [(name, call.seq) for call in calls for name in befall(call, tuple(names))]
-
-
-def sample(points: Sequence[tuple[str, int]], count: int, seed: object) -> list[tuple[str, int]]:
-    """`count` of them, which the seed chooses, of each kind of fault as many as of the others."""
-    chance = random.Random(f"{seed}")
-    kinds = [some for kind in KINDS if (some := [point for point in points if point[0] in kind])]
-    for some in kinds:
-        chance.shuffle(some)
-    chance.shuffle(kinds)
-    turns = [some[turn] for turn in range(count) for some in kinds if turn < len(some)]
-    return turns[:count]
 
 
 def named(fault: gate.Fault, known: Sequence[gate.Call]) -> gate.Fault:

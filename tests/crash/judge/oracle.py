@@ -19,7 +19,7 @@ from .. import memo
 from .layout import Dump, dump
 from ..scenarios import Scenario, System
 
-__all__ = ["Dump", "Ledger", "at_once", "dump", "expected", "judge"]
+__all__ = ["Dump", "Ledger", "at_once", "dump", "expected", "judge", "recoveries"]
 AFTER = b"after"  # the body of the push that comes before the recovery
 
 
@@ -284,8 +284,7 @@ def _taken(system: System, spool: Path, queue: str) -> list[str]:
 
 
 def judge(system: System, ledger: Ledger, tree: trees.Tree, spool: Path, *, then_push: bool,
-        boot: bool = False,
-          power: Callable[[Dump], list[str]] | None = None) -> list[str]:
+        boot: bool = False, power: Callable[[Dump], list[str]] | None = None) -> list[str]:
     """Make the wreck `tree` at `spool`, recover, look and drain; nothing is left there. `boot`: as
     if the system had been started anew. `power`: after a power cut, what is wrong right after the
     recovery, with leases and delays not over. Whether the recovery syncs changes nothing that can
@@ -301,6 +300,18 @@ def judge(system: System, ledger: Ledger, tree: trees.Tree, spool: Path, *, then
     after = [AFTER] if recovered.pushed else []
     return wrong + compare(replace(ledger, order=[*ledger.order, *after],
         must={*ledger.must, *after}), recovered.bodies)
+
+
+def recoveries(system: System, ledger: Ledger, tree: trees.Tree, spool: Path, every: bool, *,
+        boot: bool = False, power: Callable[[Dump], list[str]] | None = None) -> list[str]:
+    """Judge the wreck where it recovers at once, where a push comes first and, with `boot`, where
+    the system is started anew. Not `every`: in one of these ways, the same for the same wreck."""
+    ways = {"": (False, bool(power)), "then a push: ": (True, bool(power))}
+    if boot:
+        ways["after a boot: "] = (False, True)
+    chosen = list(ways) if every else [list(ways)[trees.digest(tree)[0] % len(ways)]]
+    return [way + text for way in chosen for text in judge(system, ledger, tree, spool,
+        then_push=ways[way][0], boot=ways[way][1], power=power)]
 
 
 def _short(bodies: Sequence[bytes]) -> str:

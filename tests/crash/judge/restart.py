@@ -35,14 +35,12 @@ class Owed:
     other: str = ""  # a push of OTHER was "begun", or "acked"
 
 
-def check(system: System, scenario: Scenario, tree: trees.Tree, spool: Path, owed: Owed, *,
-        then_push: bool) -> list[str]:
+def check(system: System, scenario: Scenario, tree: trees.Tree, spool: Path, owed: Owed,
+        every: bool) -> list[str]:
     """What is wrong with a spool after a power cut, one line each; [] is good. It is made at
-    `spool`, and nothing is left there.
-
-    then_push: the recovery is done by a push.
-    """
-    return oracle.judge(system, owes(scenario, owed), tree, spool, then_push=then_push, boot=True,
+    `spool`, and nothing is left there. `every`: a push comes first, and does not; else one of
+    these."""
+    return oracle.recoveries(system, owes(scenario, owed), tree, spool, every,
         power=lambda found: state_of(scenario, found, owed.acked))
 
 

@@ -1,0 +1,354 @@
+"""A verb is broken at one of its calls, and what is left is recovered and checked.
+
+Families: `crash` (the tree or one process is killed, a write is torn or short, an error is
+returned), `double` (killed at one call, then the first verb after that is killed as well: the
+fault names it, and the point is CALL/CALL), `reads` (a file of the spool cannot be read) and `ends`
+(how the processes of the verb begin and end). A point is the number of a call. """
+from __future__ import annotations
+
+import functools
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from .. import memo
+from ..gate import faults, gate
+from ..judge import layout, oracle, trees
+from ..scenarios import NAMED, Scenario, System, Words, build
+from ..trials import Family, Options, Seen, Trial, sample, show
+
+#: The verbs that may be killed in a second crash, on what the first one has left.
+SECOND_VERBS: dict[str, Words] = {
+    "wal": ("wal", b""),
+    "push": ("push", "q", b"again"),
+    "pop": ("pop", "q", b""),
+    "drain": ("drain", "-0", "q", b""),
+    "claim": ("claim", "-c", "again", "q", b""),
+}
+#: Exit codes that a verb may end with when a call of it has failed.
+CODES = (0, 65, 66, 69, 70, 74, 75, 77)
+#: A shell that cannot start a process may end by itself, with a code of its own.
+SHELLS_OWN = (2, 126, 129, 254)
+#: Codes that say what is in the queue. Undisturbed, every scenario succeeds: so after a failed read
+#: they are wrong.
+UNTRUE = (65, 66, 69)
+#: A door's words for these, and for a failure, after which later statements may be true.
+UNTRUTHS = re.compile(rb"^(?:NOT_FOUND|TIMED_OUT|(?:HTTP/1\.1 )?204)\b", re.M)
+FAILURES = re.compile(rb"^(?:INTERNAL_ERROR|OUT_OF_MEMORY|(?:HTTP/1\.1 )?5\d\d)\b", re.M)
+
+
+# ---- which trials there are
+
+
+def names(system: System) -> list[str]:
+    return [name for name in NAMED if not system.baseline or NAMED[name].tells]
+
+
+def plain(system: System) -> list[str]:
+    """What fails beside the syncs is the same with them."""
+    return [name for name in names(system) if NAMED[name].sync == "off"]
+
+
+def _trials(family: str, known: Sequence[str], system: System, name: str, options: Options,
+        work: Path) -> Iterator[Trial]:
+    """Every fault at every call. Of a scenario that syncs, only at its syncs: elsewhere it leaves
+    what the same scenario leaves that does not."""
+    wanted = [fault for fault in known if options.wants(fault)]
+    points: list[tuple[str, int]] = []
+    undisturbed(system, name, work)
+    for kinds in {faults.kinds(fault) for fault in wanted}:
+        for whole in (False, True):
+            some = [fault for fault in wanted if faults.kinds(fault) == kinds
+                and faults.kills(fault) == whole]
+            if some:
+                found = struck(system, name, work) if whole else calls(system, name, work, kinds)
+                points += faults.points([call for call in found if options.hits(call)
+                    and (NAMED[name].sync == "off" or call.kind == "sync")], some)
+    for fault, point in options.sample(sorted(points), name, lambda one: faults.kind(one[0])):
+        yield Trial(family, name, fault, str(point))
+
+
+def _doubles(system: System, name: str, options: Options, work: Path) -> Iterator[Trial]:
+    pairs = [(point, verb) for point in kill_points(system, name, work) for verb in SECOND_VERBS
+        if options.wants(verb) and (system.lib / verb).exists()]
+    few = None if options.limit is None else 4
+    for point, verb in options.sample(pairs, name):
+        seconds = second_points(system, name, point, verb, work)
+        for second in sample(seconds, few, f"{options.seed} {name} {point} {verb}"):
+            yield Trial("double", name, verb, f"{point}/{second}")
+
+
+def kill_points(system: System, name: str, work: Path) -> list[int]:
+    undisturbed(system, name, work)
+    return [point for _, point in faults.points(struck(system, name, work), ("kill",))]
+
+
+def second_points(system: System, name: str, point: int, verb: str, work: Path) -> list[int]:
+    """The points where the verb can be killed when it runs on what a crash at the point has left.
+    Raises RuntimeError if it fails without a kill: it is the first verb after the crash."""
+    following = after(system, name, point, verb, work)
+    whole, there = following.whole, following.there
+    codes = (0, 69, 75) if verb == "push" else (0,) if there else (0, 66, 69)
+    if whole.status not in codes or whole.stderr.count(b"\n") > bool(whole.status):
+        raise RuntimeError(f"killed at {point}, then {verb}: exit {whole.status}: "
+            f"{whole.stderr[:300]!r}, of {there} messages")
+    return [point for _, point in faults.points(whole.calls, ("kill",))]
+
+
+# ---- the runs
+
+
+@functools.lru_cache(maxsize=8)
+def base(system: System, scenario: str, work: Path) -> tuple[trees.Tree, Words]:
+    """The spool before the act, and the act."""
+    def make() -> tuple[trees.Tree, Words]:
+        spool = work / f"base.{os.getpid()}"
+        trees.remove(spool)
+        words = build(system, NAMED[scenario], spool)
+        tree = trees.take(spool)
+        trees.remove(spool)
+        return tree, words
+
+    return memo.once(work, ("base", system, scenario), make)
+
+
+def act(system: System, words: Words, spool: Path, sync: str, fault: gate.Fault | None = None,
+        kinds: frozenset[str] | None = None, each: gate.Each | None = None) -> gate.Result:
+    """Run the verb. `kinds`: count only these calls (faults.kinds)."""
+    return gate.run(system.argv(words[:-1]), spool, env=system.environment(spool, sync),
+        stdin=words[-1], fault=fault, timeout=600, kinds=kinds, count_stdout=True,
+        record_data=each is not None, each=each)
+
+
+@dataclass(frozen=True, eq=False)
+class Moment:
+    """The moment before a call of an undisturbed run: the spool, and the output so far."""
+
+    call: gate.Call
+    stdout: bytes
+    stderr: bytes
+    tree: trees.Tree
+
+    def killed(self, fault: gate.Fault, before: Sequence[gate.Call]) -> tuple[gate.Result,
+            trees.Tree]:
+        """How the run would have ended, and what it would have left, had the fault, a "kill_tree"
+        or a "torn", struck here."""
+        if not fault.strikes(self.call):
+            return gate.Result(status=-9, calls=list(before)), self.tree
+        torn = fault.kind == "torn"
+        data = (self.call.data or b"")[:fault.part(self.call.size)] if torn else b""
+        answer = self.call.paths == ("<stdout>",)
+        call = replace(self.call, fate="torn" if data else "killed", data=None, offset=None)
+        result = gate.Result(-9, self.stdout + (data if answer else b""), self.stderr,
+            [*before, call], fired=1, killed=True)
+        if answer or not data:
+            return result, self.tree
+        return result, trees.written(self.tree, self.call.paths[0], self.call.offset or 0, data)
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """One undisturbed run, and what a kill leaves at each of its calls."""
+
+    found: list[Moment]
+    whole: gate.Result
+
+    def killed(self, fault: gate.Fault) -> tuple[gate.Result, trees.Tree]:
+        for moment in self.found:
+            if moment.call.seq == fault.point:
+                return moment.killed(fault, self.whole.calls[:fault.point - 1])
+        return self.whole, trees.Tree((), False)
+
+
+def moments(system: System, words: Words, tree: trees.Tree, work: Path, sync: str) -> Moments:
+    found: dict[int, Moment] = {}
+
+    def keep(call: gate.Call, stdout: bytes, stderr: bytes) -> None:
+        found[call.seq] = Moment(call, stdout, stderr, trees.take(place(work)))
+
+    result = act(system, words, fresh(tree, work), sync, each=keep)
+    # a caller that died before its call was let go has made none: its number went to the next
+    return Moments([found[call.seq] for call in result.calls if call.seq in found], result)
+
+
+def calls(system: System, scenario: str, work: Path,
+        kinds: frozenset[str] | None = None) -> list[gate.Call]:
+    """The calls of the act where nothing happens to it: changes, or those of `kinds`."""
+    def find() -> list[gate.Call]:
+        tree, words = base(system, scenario, work)
+        return act(system, words, fresh(tree, work), NAMED[scenario].sync, kinds=kinds).calls
+
+    # The run with the fewest calls, of two: a verb makes more if it looks at something once a
+    # second and the machine is busy, and a trial that is numbered by such a run may not reach its
+    # own. Of six where forks count: the kernel begins one in some hundred anew, which counts twice
+    runs = 6 if kinds and kinds >= gate.FORKS else 2
+    return memo.once(work, ("calls", system, scenario, sorted(kinds or ())),
+        lambda: min((find() for _ in range(runs)), key=len))
+
+
+def struck(system: System, scenario: str, work: Path) -> list[gate.Call]:
+    """The calls of the run that gives what a kill leaves: processes side by side make theirs in
+    another order each time."""
+    return [moment.call for moment in _moments(system, scenario, work).found]
+
+
+def undisturbed(system: System, scenario: str, work: Path) -> None:
+    """Raises RuntimeError where the scenario goes wrong by itself."""
+    def find() -> list[str]:
+        tree, words = base(system, scenario, work)
+        spool, given = place(work), NAMED[scenario]
+        whole = act(system, words, fresh(tree, work), given.sync)
+        wrong = [] if whole.status == 0 else [f"exit {whole.status}: {whole.stderr!r}"]
+        if (not re.search(given.says, whole.stdout) or
+                given.new and not given.says and not oracle.stored(whole.stdout)):
+            wrong.append(f"not acknowledged: {whole.stdout!r}")
+        wrong = wrong or oracle.at_once(given, spool, whole.stdout)
+        wrong = wrong or oracle.judge(system, oracle.expected(given, True, whole.stdout),
+            trees.take(spool), spool, then_push=False)
+        trees.remove(spool)
+        return wrong
+
+    if wrong := memo.once(work, ("undisturbed", system, scenario), find):
+        raise RuntimeError(f"{scenario}, undisturbed: {wrong}")
+
+
+def place(work: Path) -> Path:
+    """The directory in which this process makes spools, one after the other."""
+    return work / f"spool.{os.getpid()}"
+
+
+def fresh(tree: trees.Tree, work: Path) -> Path:
+    spool = place(work)
+    trees.remove(spool)
+    trees.put(tree, spool)
+    return spool
+
+
+@functools.lru_cache(maxsize=2)
+def _moments(system: System, scenario: str, work: Path) -> Moments:
+    tree, words = base(system, scenario, work)
+    return moments(system, words, tree, work, NAMED[scenario].sync)
+
+
+@functools.lru_cache(maxsize=4)
+def wreck(system: System, scenario: str, name: str, point: int,
+        work: Path) -> tuple[gate.Result, trees.Tree]:
+    """How the act ends with this fault, and what it leaves. Where the whole tree is killed, it is
+    what lay there at that moment of an undisturbed run: one run gives all of a scenario's."""
+    fault, kinds = faults.make(name, point), faults.kinds(name)
+    if faults.kills(name):
+        return _moments(system, scenario, work).killed(fault)
+    known = calls(system, scenario, work, kinds)
+    if kinds == gate.READS and point <= len(known):
+        kinds = frozenset({known[point - 1].kind})  # the run need not stop at the others
+    tree, words = base(system, scenario, work)
+    result = act(system, words, fresh(tree, work), NAMED[scenario].sync,
+        faults.named(fault, known), kinds)
+    return result, trees.take(place(work))
+
+
+@dataclass(frozen=True, eq=False)
+class Next:
+    """A verb of SECOND_VERBS, run on what the first crash has left: `held` was there for it to
+    write out."""
+
+    words: Words
+    moments: Moments
+    held: list[bytes]
+    there: int  # messages that could be had
+
+    @property
+    def whole(self) -> gate.Result:
+        return self.moments.whole
+
+    def struck(self, point: int, ledger: oracle.Ledger) -> tuple[gate.Result, trees.Tree]:
+        """How it ends where it is killed at that call, and what it leaves; what it may have changed
+        is entered in the ledger."""
+        result, tree = self.moments.killed(gate.Fault("kill_tree", point))
+        if self.words[0] == "push":
+            ledger.order.append(self.words[-1])
+            if oracle.stored(result.stdout):
+                ledger.must.add(self.words[-1])
+        ledger.delivered(oracle.said(self.words, result.stdout, self.held))
+        return result, tree
+
+
+@functools.lru_cache(maxsize=2)
+def after(system: System, scenario: str, point: int, verb: str, work: Path) -> Next:
+    """One run of the verb on what the first crash has left gives every second crash in it."""
+    spool = fresh(wreck(system, scenario, "kill", point, work)[1], work)
+    layout.age(spool)
+    tree, found = trees.take(spool), system.dump(spool)
+    queue, sync = NAMED[scenario].queue, NAMED[scenario].sync
+    words = tuple(queue if word == "q" else word for word in SECOND_VERBS[verb])
+    held = [body for body in found.bodies(queue) if body is not None and verb in ("pop", "drain")]
+    return Next(words, moments(system, words, tree, work, sync), held,
+        len(found.messages(queue, "ready", "reserved", "delayed")))
+
+
+# ---- what is wrong
+
+
+def manners(scenario: Scenario, fault: str, result: gate.Result) -> list[str]:
+    """Check the end of a verb that was not killed itself: in time, with a code of its own and at
+    most one line."""
+    if result.timed_out:
+        return ["hangs"]
+    wrong = []
+    if fault in faults.READS:
+        untrue = UNTRUTHS.findall(FAILURES.split(result.stdout)[0]) if scenario.says else []
+        if result.status in UNTRUE or len(untrue) > scenario.denies:
+            wrong.append(f"said {result.status} {untrue} of what it could not read")
+    own = SHELLS_OWN if fault == "no process" else ()
+    if result.status > 0 and result.status not in (*CODES, *own):
+        wrong.append(f"exit {result.status}: {result.stderr[:200]!r}")
+    killed = faults.kills(fault) or fault == "kill one" or fault in faults.ENDS
+    if result.status >= 0 and not killed:
+        if len(result.stderr.splitlines()) > scenario.complaints:
+            wrong.append(f"more than {scenario.complaints} lines: {result.stderr[:300]!r}")
+    return wrong
+
+
+def run(trial: Trial, system: System, work: Path, every: bool) -> Seen:
+    scenario, double = NAMED[trial.scenario], trial.family == "double"
+    point, *second = trial.numbers
+    fault = "kill" if double else trial.fault
+    result, tree = wreck(system, trial.scenario, fault, point, work)
+    struck = [call for call in result.calls if call.fate != "run"]
+    if not struck:
+        return Seen()
+    call, all_calls = show(struck[0]), result.calls
+    acked = result.status == 0 and not faults.kills(fault)
+    if scenario.says:
+        acked = bool(re.search(scenario.says, result.stdout))
+    # A worker that reports that its message is back exits with 0
+    acked = acked and not (scenario.verb == "work" and trial.family in ("reads", "ends")
+        and result.stderr)
+    wrong = manners(scenario, fault, result)
+    ledger = oracle.expected(scenario, acked, result.stdout)
+    if double:
+        first = after(system, trial.scenario, point, trial.fault, work)
+        twice, tree = first.struck(second[0], ledger)
+        if not twice.fired:
+            return Seen()
+        call, all_calls = call + "; then " + show(twice.calls[-1]), twice.calls
+    elif acked:
+        wrong += oracle.at_once(scenario, fresh(tree, work), result.stdout)
+    wrong += oracle.recoveries(system, ledger, tree, place(work), every,
+        boot=fault == "kill" and not double)
+    trees.remove(place(work))
+    return Seen(call, wrong, base(system, trial.scenario, work)[0], tree, all_calls,
+        f"{call}: exit {result.status}, said {result.stdout[:200]!r}, {result.stderr[:400]!r}")
+
+
+def lacks() -> str:
+    return gate.available()[1]
+
+
+FAMILIES = {name: Family(tuple(known), scenarios, functools.partial(_trials, name, tuple(known)),
+        run, hour, lacks)
+    for name, known, scenarios, hour in (("crash", faults.FAULTS, names, 9000),
+        ("reads", faults.READS, plain, 2500), ("ends", faults.ENDS, plain, 2500))}
+FAMILIES["double"] = Family(tuple(SECOND_VERBS), plain, _doubles, run, 2500, lacks)
