@@ -4,8 +4,8 @@
 # It reads lines from a pipe (6): messages of ncat, which writes a line in two pieces, and these,
 # with a newline in front:
 #   c PID NCAT TIME      a connection: its handler, the ncat that serves it, the handler's start
-#   l PID SECONDS VERB   the handler has its request; its client may be silent for SECONDS
-#   r PID STATUS         http: it begins to read a request line (414) or header fields (431)
+#   l PID SECONDS VERB   the handler has its request; its client may be silent for SECONDS. http,
+#                        for VERB: it begins to read a request line (414) or header fields (431)
 #   e PID                the handler has ended, and has written its line of log
 #   t                    a second has passed
 #   x                    ncat has ended, or what runs it
@@ -43,7 +43,7 @@ guard() {
       # Without a clock, idle clients would keep their places for ever
       process_started "$guard_group" || break ;;
     e) ! guard_take "${2:-}" || guard_forget; guard_due=1 ;;
-    l | r) ! guard_take "${2:-}" || guard_hears "$@" ;;
+    l) ! guard_take "${2:-}" || guard_hears "$@" ;;
     t) guard_second || break ;;
     x) break ;;
     '') ;;
@@ -77,18 +77,15 @@ guard_forget() {
   guard_count=$((guard_count - 1))
 }
 
-# guard_hears l|r PID WORD ... - note what the handler says
+# guard_hears l PID SECONDS VERB - note what the handler says
 guard_hears() {
   # It was refused, and has missed the USR1
   [ "$guard_outcome" = - ] || { guard_kill TERM; return; }
-  if [ "$1" = l ]; then
-    guard_line=- guard_verb=$4
-    guard_waits "$3"
-  else
-    guard_line=$3
-    read -r guard_rest guard_from <"/proc/$2/io" || guard_from=0
-    guard_waits 0
-  fi
+  case $4 in
+  414 | 431) guard_line=$4; read -r guard_rest guard_from <"/proc/$2/io" || guard_from=0 ;;
+  *) guard_line=- guard_verb=$4 ;;
+  esac
+  guard_waits "$3"
 }
 
 # guard_connects c PID NCAT TIME - add a connection; refuse it if there are too many
@@ -205,12 +202,11 @@ guard_look() {
 
 # guard_too_long - answer for the handler: while its `read` gets bytes, no trap runs
 guard_too_long() {
-  guard_text='HTTP/1.1 %s\r\nContent-Length: 0\r\nConnection: close\r\n\r\n'
-  # shellcheck disable=SC2059 # a format of ours
-  case $launch_door.$guard_line in
-  http.431) printf "$guard_text" '431 Request Header Fields Too Large' ;;
-  http.*) printf "$guard_text" '414 URI Too Long' ;;
-  *) printf 'error 65 line too long\n' ;;
+  case $guard_line in
+  line) printf 'error 65 line too long\n' ;;
+  *)
+    printf 'HTTP/1.1 %s Too Long\r\nContent-Length: 0\r\nConnection: close\r\n\r\n' \
+      "$guard_line" ;;
   esac >"/proc/$guard_pid/fd/4"
   guard_outcome=line-too-long
   kill -KILL "$guard_pid"

@@ -24,20 +24,13 @@ serve() {
 
 # serve_ncat NCAT-OPTION ... - run ncat; without KEEP, again after each connection
 serve_ncat() {
-  serve_tries=0
   while :; do
     [ ! -S "$serve_unix" ] || rm -f "$serve_unix"
     ncat "$@" &
     wait "$!"
-    serve_code=$?
-    [ -z "$serve_keep" ] || break
-    case $serve_code in
+    case $?$serve_keep in
     # It could not listen, or could not be run
-    2 | 126 | 127)
-      [ $serve_tries -gt 0 ] || break
-      serve_tries=$((serve_tries - 1))
-      sleep 1 ;;
-    *) serve_tries=4 ;;
+    2 | 126 | 127 | *-k) break ;;
     esac
   done
   printf '\nx\n' >&2

@@ -515,7 +515,7 @@ def test_the_guard_hears_what_begins_behind_ncats_words(guard):
     script = """guard_connects() { echo "$@"; }; guard_take() { echo "take $1"; return 1; }
         guard_second() { echo second; }"""
     for before in ("", "Ncat: ", "Ncat: Ncat: "):
-        lines = ("c 8 7 9", "l 8 0 pop", "r 8 414", "e 8", "t", "x")
+        lines = ("c 8 7 9", "l 8 0 pop", "l 8 0 414", "e 8", "t", "x")
         done = guard("".join(f"{before}{line}\n" for line in lines), script)
         assert done.stdout.splitlines() == ["c 8 7 9", *["take 8"] * 3, "second", "0"], done
 

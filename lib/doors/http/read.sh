@@ -47,7 +47,7 @@ request_read() {
 
 # request_limit STATUS - tell the guard what to answer if the next line never ends
 request_limit() {
-  [ -z "$FLATQ_GUARD" ] || printf '\nr %s %s\n' "$$" "$1" >&3
+  [ -z "$FLATQ_GUARD" ] || printf '\nl %s 0 %s\n' "$$" "$1" >&3
 }
 
 request_line_parse() {
