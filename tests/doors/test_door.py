@@ -63,13 +63,18 @@ def all_gone(spool):
     wait_for(lambda: not carriers(spool), "the end of all")
 
 
-def connect(port, seconds=60):
-    """Connect as soon as somebody listens. The loop does not listen between two connections."""
+def connect(at, seconds=60):
+    """Connect to a port or a path as soon as somebody listens. The loop does not listen between two
+    connections."""
     def attempt():
+        client = socket.socket(socket.AF_INET if isinstance(at, int) else socket.AF_UNIX)
+        client.settimeout(seconds)
         try:
-            return socket.create_connection(("127.0.0.1", port), timeout=seconds)
-        except ConnectionRefusedError:
+            client.connect(("127.0.0.1", at) if isinstance(at, int) else str(at))
+        except (ConnectionRefusedError, FileNotFoundError):
+            client.close()
             return None
+        return client
     return wait_for(attempt, "a connection")
 
 

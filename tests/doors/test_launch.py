@@ -399,8 +399,7 @@ def test_a_launch_that_cannot_start_a_process_ends(flatq, traced, follow):
         process = traced(*["-f"] * follow, "-e", f"trace={FORKS}", "-e",
             f"inject={FORKS}:error=EAGAIN:when={number}")
         if process.poll() is None:
-            # It does without some, such as setpriv. Where it cannot start a sleep at its end, the
-            # shell has a code of its own
+            # Where it cannot start a sleep at its end, the shell has a code of its own
             process.terminate()
             assert process.wait(20) in (-signal.SIGTERM, 143, 2)
         else:
@@ -441,11 +440,8 @@ def test_an_ncat_that_cannot_be_run_is_not_tried_for_ever(shell, flatq, stub):
 
 
 @BOTH
-@pytest.mark.parametrize("pdeathsig", [True, False], ids=["setpriv", "no setpriv"])
 @pytest.mark.parametrize("whom", ["launch", "ncat", "what runs ncat", "clock", "handler"])
-def test_kill(shell, door, flatq, stub, spool, mode, whom, pdeathsig):
-    if not pdeathsig:
-        stub("setpriv", "exit 1")
+def test_kill(shell, door, flatq, spool, mode, whom):
     one = door(mode)
     clients = busy(one)
     clock, runner = beside(one.process.pid)
@@ -480,9 +476,8 @@ def test_kill(shell, door, flatq, stub, spool, mode, whom, pdeathsig):
     assert not lies(spool, "jobs").get("wal"), "half a message"
 
 
-def test_launch_is_killed_as_its_ncat_starts(shell, flatq, stub, traced):
-    """Without setpriv, which would end ncat with launch, the clock does. Here each write waits."""
-    stub("setpriv", "exit 1")
+def test_launch_is_killed_as_its_ncat_starts(shell, flatq, traced):
+    """The clock ends ncat. Here each write waits."""
     process = traced("-e", "trace=write", "-e", "inject=write:delay_enter=1s")
     process.kill()
     process.wait(20)
@@ -607,21 +602,6 @@ def by_path(flatq, tmp_path):
     end_launches(flatq.spool, *flatq.started)
 
 
-def reach(path):
-    client = socket.socket(socket.AF_UNIX)
-    client.settimeout(60)
-    wait_for(lambda: client.connect_ex(str(path)) == 0, "the door to listen")
-    return client
-
-
-def say(path, request, half_close=True):
-    with reach(path) as client:
-        client.sendall(request)
-        if half_close:
-            client.shutdown(socket.SHUT_WR)
-        return answer(client)
-
-
 def listened_at(path):
     """Without -k, a door's socket is gone for an instant after each connection."""
     rows = (row.split() for row in Path("/proc/net/unix").read_text().splitlines()[1:])
@@ -636,9 +616,9 @@ def test_a_socket_in_the_file_system(flatq, spool, by_path):
     """The kernel's tables do not list a Unix socket. So what the door wrote to it counts as
     received."""
     by_path("-k")
-    assert say(by_path.at, b"push jobs\nhello") == b"1\n"
-    assert say(by_path.at, b"pop jobs\n") == b"hello" and say(by_path.at, b"pop jobs\n") == b""
-    with reach(by_path.at) as client:
+    assert ask(by_path.at, b"push jobs\nhello") == b"1\n"
+    assert ask(by_path.at, b"pop jobs\n") == b"hello" and ask(by_path.at, b"pop jobs\n") == b""
+    with connect(by_path.at) as client:
         client.sendall(b"pop -w 60 jobs\n")
         client.shutdown(socket.SHUT_WR)
         handler = wait_for(lambda: named(spool, "lib/handler"), "the handler")[0]
@@ -649,7 +629,7 @@ def test_a_socket_in_the_file_system(flatq, spool, by_path):
         assert select.select([client], [], [], 0)[0] == []
         push(flatq, b"at last", "jobs")
         assert answer(client) == b"at last"
-    with reach(by_path.at) as client:
+    with connect(by_path.at) as client:
         client.sendall(b"pop -w 60 jobs\n")
         wait_for(lambda: list(spool.glob("jobs/wait/*")), "it to wait")
     wait_for(lambda: not list(spool.glob("jobs/wait/*")), "it to see that its client is gone", 20)
@@ -663,7 +643,7 @@ def test_a_socket_is_there_as_long_as_its_door(flatq, by_path, mode):
     one takes its place. A door that lives is left alone."""
     words = ["-k"] if mode == "-k" else []
     one = by_path(*words)
-    assert say(by_path.at, b"push jobs\nhello") == b"1\n" and say(by_path.at,
+    assert ask(by_path.at, b"push jobs\nhello") == b"1\n" and ask(by_path.at,
         b"push jobs\nhello") == b"2\n"
     wait_for(lambda: listened_at(by_path.at))
     assert stat.S_IMODE(by_path.at.stat().st_mode) & 0o077 == 0
@@ -672,12 +652,12 @@ def test_a_socket_is_there_as_long_as_its_door(flatq, by_path, mode):
     all_gone(flatq.spool)
     assert by_path.at.exists()
     one = by_path(*words)
-    assert say(by_path.at, b"pop jobs\n") == b"hello"
+    assert ask(by_path.at, b"pop jobs\n") == b"hello"
     wait_for(lambda: listened_at(by_path.at))
     other = by_path(*words, stderr=subprocess.PIPE)
     assert other.wait(60) == 75 and other.stderr.read() == b"launch: %s is in use\n" % bytes(
         by_path.at)
-    assert say(by_path.at, b"pop jobs\n") == b"hello"
+    assert ask(by_path.at, b"pop jobs\n") == b"hello"
     one.terminate()
     assert one.wait(60) == -signal.SIGTERM and not by_path.at.exists()
 
@@ -743,10 +723,8 @@ def several(flatq, tmp_path):
     all_gone(flatq.spool)
 
 
-def speak(address, request, until):
-    with socket.socket(socket.AF_INET if isinstance(address, tuple) else socket.AF_UNIX) as client:
-        client.settimeout(20)
-        client.connect(address)
+def speak(at, request, until):
+    with connect(at, 20) as client:
         client.sendall(request)
         said = b""
         while not said.endswith(until):
@@ -765,13 +743,13 @@ def test_several_doors(shell, several, flatq, tmp_path, number):
                       "-p", str(http), up=(line, http))
     wait_for(lambda: process.said().count(" door on ") == 3, "three doors")
     puts = b"use jobs\r\nput 0 0 60 5\r\nhello\r\nput 0 0 60 11\r\nhello world\r\n"
-    assert speak(str(path), puts, b"TOO_BIG\r\n").count(b"INSERTED 1\r\n") == 1
+    assert speak(path, puts, b"TOO_BIG\r\n").count(b"INSERTED 1\r\n") == 1
     get = b"GET /queue HTTP/1.1\r\nHost: x\r\n\r\n"
-    assert speak(("127.0.0.1", http), get, b"hello").startswith(b"HTTP/1.1 200 ")
-    assert speak(("127.0.0.1", line), b"stat jobs\npeek", b"\n").startswith(b"queue jobs\n")
+    assert speak(http, get, b"hello").startswith(b"HTTP/1.1 200 ")
+    assert speak(line, b"stat jobs\npeek", b"\n").startswith(b"queue jobs\n")
     # launch passes on the signal to drain
     process.send_signal(signal.SIGUSR1)
-    wait_for(lambda: b"DRAINING" in speak(str(path), b"put 0 0 60 1\r\nx\r\n", b"\r\n"),
+    wait_for(lambda: b"DRAINING" in speak(path, b"put 0 0 60 1\r\nx\r\n", b"\r\n"),
         "it drains")
     process.send_signal(number)
     assert process.wait(60) in (-number, 128 + number)
@@ -791,14 +769,12 @@ def test_one_of_several_doors_ends(shell, several, flatq, how):
     else:
         process = several(*words, up=(line, http))
         wait_for(lambda: process.said().count(" door on ") == 2, "two doors")
-        if how == "ncat killed":
-            os.kill(next(pid for pid, command in carriers(flatq.spool).items()
-                         if command.startswith("ncat ") and str(http) in command), signal.SIGKILL)
-        elif how == "a door killed":
-            os.kill(next(pid for pid in children(process.pid) if b"--parent" in words_of(pid)),
-                signal.SIGKILL)
-        else:
-            process.kill()
+        kill([{
+            "ncat killed": next(pid for pid, command in carriers(flatq.spool).items()
+                if command.startswith("ncat ") and str(http) in command),
+            "a door killed": next(pid for pid in children(process.pid)
+                if b"--parent" in words_of(pid)),
+            "launch killed": process.pid}[how]])
         process.wait(60)
     all_gone(flatq.spool)
     assert not listening(line)
@@ -819,8 +795,8 @@ def test_as_process_1(flatq, free_port):
     flatq.started.append(process)
     wait_for(lambda: listening(free_port), "the door")
     post = b"POST /queue?group-id=g HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello"
-    assert speak(("127.0.0.1", free_port), post, b"\r\n\r\n").startswith(b"HTTP/1.1 200 ")
-    assert speak(("127.0.0.1", free_port), b"GET /queue HTTP/1.1\r\nHost: x\r\n\r\n", b"hello")
+    assert speak(free_port, post, b"\r\n\r\n").startswith(b"HTTP/1.1 200 ")
+    assert speak(free_port, b"GET /queue HTTP/1.1\r\nHost: x\r\n\r\n", b"hello")
     launch, = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     os.kill(int(launch), signal.SIGTERM)
     assert process.wait(60) == 143
