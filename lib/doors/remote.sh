@@ -16,7 +16,7 @@ remote() {
   remote_look "$@"
   trap '[ -z "$remote_directory" ] || rm -rf "$remote_directory"' EXIT
   trap_stop remote_stopped
-  remote_directory=$(mktemp -d "${TMPDIR:-/tmp}/flatq.XXXXXX") && [ -n "$remote_directory" ] ||
+  remote_directory=$(mktemp -d "${TMPDIR:-/tmp}/flatq.XXXXXX") ||
     die 74 "no temporary directory in ${TMPDIR:-/tmp}"
   [ -n "$remote_named" ] || set -- "$@" "$FLATQ_QUEUE"
   case $FLATQ_VERB in
