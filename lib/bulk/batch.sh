@@ -41,22 +41,6 @@ batch_putback_locked() {
   rmdir "$1" || absent "$1" || disk_failed "$q/out"
 }
 
-# message_held ID - return whether a batch or a claim holds the message with the 12-digit ID; 66: it
-# is proved that none does
-message_held() {
-  need engine/proof
-  names_for_id "$1" out claimed || return
-  for batch_path in $names; do
-    case $batch_path in
-    out/batch.*/* | claimed/*) ;;
-    *) continue ;;
-    esac
-    path_has_message "$batch_path" "$1" && return 0
-    [ $? -ne 74 ] || return 74
-  done
-  return 66
-}
-
 # batch_read DIRECTORY - of a settled batch or segment, set batch_bodies to the ids of its slips,
 # and batch_keys to `KEY ID` of each key
 batch_read() {

@@ -9,7 +9,7 @@ queue_after_boot() {
   name_from_disk "${q##*/}"
   queue=$name_queue
   clock_read
-  queue_made || queue_make || return
+  [ -e "$q/lock" ] && queue_placed || queue_make || return
   lock_queue || { check_blame $?; return; }
   # A damaged conf does not hinder the recovery
   queue_conf || {
@@ -54,11 +54,11 @@ check_blame() {
 boot_markers() {
   names_in "$q/done" || return
   [ -n "$names" ] || return 0
-  boot_wrong=$({ cd "$q" && find wal head "done" ! -type d 9>&- && printf 'end\n'; } | awk '
+  boot_wrong=$({ cd "$q" && find wal head "done" ! -type d 9>&- && printf 'end\n'; } | awk -F / '
     $0 == "end" { whole = 1; next }
-    { name = $0; sub(/.*\//, "", name); split(name, field, ".") }
-    /^done\// { if (field[1] != "batch") marker[name] = field[2]; next }
-    { there[field[2]] = 1 }
+    { split($NF, field, ".") }
+    $1 == "done" { if (field[1] != "batch") marker[$NF] = field[2]; next }
+    { there[field[2]] }
     END {
       if (!whole) exit 74
       for (name in marker) if (marker[name] in there) print name
@@ -77,8 +77,10 @@ boot_putback() {
   names_in "$q/out" || return
   boot_out=$names
   names_in "$q/done" || return
-  [ -z "$boot_out" ] || [ -z "$names" ] || { why="queue '$queue': cannot be swept"; return 74; }
-  boot_made='' boot_count=0
+  case ${boot_out:+$names} in
+  [0-9]* | batch.*) why="queue '$queue': cannot be swept"; return 74 ;;
+  esac
+  boot_made=
   for boot_name in $boot_out; do
     slip_path=$q/out/$boot_name
     case $boot_name in
@@ -88,14 +90,14 @@ boot_putback() {
     if [ -e "$q/body/$slip_id" ] && ! tries_over && slip_count timeouts && slip_format &&
       true >>"$q/wal/$slip"; then
       queue_log boot
-      boot_made="$boot_made $boot_name" boot_count=$((boot_count + 1))
-      [ $boot_count -lt 200 ] || boot_remove || return
+      boot_made="$boot_made $boot_name"
+      [ ${#boot_made} -lt 20000 ] || boot_remove || return
     else
       slip_parse "$boot_name"
       message_putback boot || return
     fi
   done
-  [ $boot_count -eq 0 ] || boot_remove
+  [ -z "$boot_made" ] || boot_remove
 }
 
 # boot_remove - remove from out/ what has slips in wal/ now
@@ -103,7 +105,7 @@ boot_remove() {
   sync_paths "$q/wal" || return
   # shellcheck disable=SC2086 # names without blanks
   (cd "$q/out" && exec rm -f $boot_made) || { disk_failed "$q/out"; return; }
-  boot_made='' boot_count=0
+  boot_made=
 }
 
 # check_say FORMAT WORD ... - print a line; if that fails, set check_mute
@@ -310,7 +312,7 @@ check_keys_compare() {
           find queue out claimed -type f -name "$flat_like.*.*.*" \
         -exec cut -f 1 {} + && printf 'end\n'
     } 9>&-
-    for check_path in "$q"/keys/*; do
+    for check_path in "$q"/keys/k*; do
       [ -e "$check_path" ] || break
       key_read "${check_path##*/}" || continue
       printf 'key %s %s %s\n' "${check_path##*/}" "${key_id:-0}" "${key_is:-no}"
@@ -340,15 +342,9 @@ check_keys_compare() {
 
 # check_keys - make keys/ agree with the messages
 check_keys() {
-  for check_path in "$q"/keys/*; do
-    check_key=${check_path##*/}
-    case ${#check_key}.$check_key in
-    33.k*[!0-9a-f]* | 33.[!k]*) ;;
-    33.k*) [ ! -f "$check_path" ] || { check_keyed=1; continue; } ;;
-    esac
-    [ ! -e "$check_path" ] || set_aside "keys/$check_key" || return
+  for check_path in "$q"/keys/k* "$q"/claimed/*/*; do
+    [ ! -e "$check_path" ] || check_keyed=1
   done
-  for check_path in "$q"/claimed/*/*; do [ ! -e "$check_path" ] || check_keyed=1; done
   [ -n "$check_keyed" ] || return 0
   check_keys_compare || return
   # Lines of three words without blanks
@@ -365,7 +361,11 @@ yes" || { disk_failed "$q/keys"; return; }
     fi
     is_number "$check_word" 999999999999 || number=0
     pad "$number" 000000000000
-    check_key_free "$padded"
+    # Slips move while we look, bodies do not
+    there "$q/body/$padded" && continue
+    [ $? -eq 1 ] || return 74
+    # What is in none of them may be a damaged message without a body
+    not_below "$padded" wal head queue out delayed buried claimed
     case $? in
     66) check_gone="$check_gone $check_key $check_word" ;;
     0) ;;
@@ -373,21 +373,4 @@ yes" || { disk_failed "$q/keys"; return; }
     esac
   done
   keys_remove "$check_gone"
-}
-
-# check_key_free ID - return 66 if it is proved that no message has the 12-digit ID. Slips move
-# while we look, bodies do not
-check_key_free() {
-  there "$q/body/$1"
-  case $? in
-  0) return 0 ;;
-  74) return 74 ;;
-  esac
-  # What is in none of them may be a damaged message without a body
-  names_for_id "$1" wal head queue out delayed buried claimed || return
-  for check_path in $names; do
-    path_has_message "$check_path" "$1" && return 0
-    [ $? -ne 74 ] || return 74
-  done
-  return 66
 }

@@ -13,20 +13,15 @@ need engine/slip engine/lock engine/proof engine/sync
 # flat_block and `run`; return 1 if NAME is not a flat file's
 flat_parse() {
   case $1 in
-  *[!0-9a-f.]*) return 1 ;;
+  # Another character, a letter outside NONCE, too many fields, TRIES with a zero in front
+  *[!0-9a-f.]* | *[a-f]*.* | *.*.*.*.*.*.* | *.*.*.*.0?*.*) return 1 ;;
+  ??????????.????????????.????????????.[1-9]*.?*.?*) ;;
+  *) return 1 ;;
   esac
   IFS=.
   # shellcheck disable=SC2086 # split at the dots
   set -- $1
   IFS=$blanks
-  [ $# -eq 6 ] && [ ${#1} -eq 10 ] && [ ${#2} -eq 12 ] && [ ${#3} -eq 12 ] && [ -n "$6" ] ||
-    return 1
-  case $1$2$3$4$5 in
-  *[!0-9]*) return 1 ;;
-  esac
-  case $4.$5 in
-  0* | . | .* | *. | *.0?*) return 1 ;;
-  esac
   flat_priority=$1 flat_first=$2 flat_last=$3 flat_count=$4 flat_tries=$5 flat_nonce=$6
   flat_block=$1.${2%?????} run=$1.$2.$6
 }
@@ -34,6 +29,7 @@ flat_parse() {
 # message_in_flat PATH ID - after flat_parse, return whether the flat file has a line for ID; 74 if
 # it cannot be read
 message_in_flat() {
+  ! [ "$2" \< "$flat_first" ] && ! [ "$flat_last" \< "$2" ] || return 1
   case $2 in
   "$flat_first" | "$flat_last") return 0 ;;
   esac
@@ -82,31 +78,21 @@ queue_recover() {
     *[!0-9a-f.]*) set_aside "${recover_path#"$q"/}" || return ;;
     esac
   done
-  names_in "$q/fold" || return
-  for recover_run in $names; do
-    case $recover_run in
-    *[!0-9a-f.]*) continue ;;
-    ??????????.????????????.?*)
-      [ -f "$q/fold/$recover_run" ] ||
-        { fold_finish "$q/fold/$recover_run" || return; continue; } ;;
-    esac
-    set_aside "fold/$recover_run" || return
-  done
-  names_in "$q/unfold" || return
-  for recover_run in $names; do
-    case $recover_run in
-    *[!0-9a-f.]*) ;;
-    *) unfold_finish "$recover_run" || return ;;
-    esac
-  done
-  # An unfold whose flat file was not renamed yet: that is whole
-  names_in "$q/tmp" || return
-  for recover_run in $names; do
-    case $recover_run in
-    *[!0-9a-f.]*) ;;
-    ??????????.????????????.*)
-      [ -f "$q/tmp/$recover_run" ] || unfold_undo "$q/tmp/$recover_run" || return ;;
-    esac
+  for recover_place in fold unfold tmp; do
+    names_in "$q/$recover_place" || return
+    for recover_name in $names; do
+      recover_path=$q/$recover_place/$recover_name
+      case $recover_place/$recover_name in
+      */*[!0-9a-f.]*) ;;
+      unfold/*) unfold_finish "$recover_name" ;;
+      fold/??????????.????????????.?*)
+        if [ -f "$recover_path" ]; then set_aside "fold/$recover_name"
+        else fold_finish "$recover_path"; fi ;;
+      fold/*) set_aside "fold/$recover_name" ;;
+      # An unfold whose flat file was not renamed yet: that is whole
+      tmp/??????????.????????????.*) [ -f "$recover_path" ] || unfold_undo "$recover_path" ;;
+      esac || return
+    done
   done
 }
 
@@ -124,7 +110,7 @@ queue_fold() {
   FLATQ_FOLD=$number
   set -- "$q"/wal/*
   [ $# -ge "$FLATQ_FOLD" ] || return 0
-  fold_names='' fold_count=0 fold_bytes=0 fold_priority=
+  fold_count=0 fold_bytes=0 fold_priority=
   # The last word, no slip, ends the last run
   for fold_path in "$@" end.; do
     fold_name=${fold_path##*/}
@@ -144,7 +130,7 @@ fold_some() {
   nonce_read
   # shellcheck disable=SC2086 # names without blanks
   set -- $fold_names
-  slip_parse "$1" || return 74
+  slip_parse "$1"
   fold_path=$q/fold/$slip_priority.$slip_id.$nonce
   mkdir "$fold_path" || { disk_failed "$q/fold"; return; }
   # RACE: mv goes on if one was handed out since the listing
@@ -203,7 +189,7 @@ fold_remove() {
     nonce_read
     rename_path "$fold_run" "$q/head/$run.$nonce" || { disk_failed "$q/fold"; return; }
   fi
-  sync_paths "$q/fold" || return
+  sync_paths "$q/fold"
 }
 
 # fold_write RUN SLIP ... - write the run's flat file; set fold_at once it is in queue/
@@ -216,7 +202,7 @@ fold_write() {
   sync_paths "$q/tmp/$fold_flat" "$fold_run" "$q/fold" "$q/wal" &&
     flat_enter "$q/tmp/$fold_flat" "$fold_flat" || { rm -f "$q/tmp/$fold_flat"; return 74; }
   fold_at=$fold_block/$fold_flat
-  sync_paths "$fold_block" "$q/queue" || return
+  sync_paths "$fold_block" "$q/queue"
 }
 
 # flat_write DIRECTORY NONCE SLIP ... - write the flat file of these slips, of one priority and in
@@ -269,9 +255,9 @@ queue_unfold() {
   rmdir "$q"/head/*
   mkdir "$unfold_stage" || { disk_failed "$q/tmp"; return; }
   if [ "$flat_count" = 1 ]; then
-    unfold_lines=$(unfold_alone)
+    unfold_bytes=$(unfold_alone)
   else
-    unfold_lines=$(FLATQ_BODY=$q/body FLATQ_STAGE=$unfold_stage FLATQ_TRIES=$flat_tries \
+    unfold_bytes=$(FLATQ_BODY=$q/body FLATQ_STAGE=$unfold_stage FLATQ_TRIES=$flat_tries \
       awk "$letters_awk"'
       BEGIN { FS = "\t" }
       # Refuse anything but names and base64: it could be a path to another place, or code
@@ -283,16 +269,15 @@ queue_unfold() {
         name = field[1]; for (i = 2; i <= n; i++) name = name "." field[i]
         name = ENVIRON["FLATQ_STAGE"] "/" name
         printf "" >name
-        if (close(name)) exit 74
+        close(name)
         # Write the body after its slip, by which unfold_undo finds it
         printf "%s\n", $2 >body
-        if (close(body)) exit 74
-        lines++; bytes += length($2) + 1 }
-      END { printf "%d %.0f\n", lines, bytes }' <"$unfold_from")
-  fi || unfold_lines=none
+        close(body)
+        bytes += length($2) + 1 }
+      END { printf "%.0f\n", bytes }' <"$unfold_from")
+  fi || unfold_bytes=none
   set -- "$1" "$unfold_stage"/*
-  if [ "${unfold_lines% *}" != "$flat_count" ] || [ $# -ne $((flat_count + 1)) ] ||
-    ! unfold_whole; then
+  if [ $# -ne $((flat_count + 1)) ] || ! unfold_whole; then
     disk_failed "$q/tmp" "queue '$queue': cannot unfold"
     unfold_code=$?
     unfold_undo "$unfold_stage" || :
@@ -304,7 +289,7 @@ queue_unfold() {
   unfold_finish "$1"
 }
 
-# unfold_alone - write slip and body of the one message in unfold_from; print `1 BYTES`
+# unfold_alone - write slip and body of the one message in unfold_from; print the body's length
 unfold_alone() {
   slip=$(exec head -c 256 "$unfold_from" 9>&-) && slip_parse "${slip%%	*}" || return
   unfold_slip=${slip%%	*}
@@ -314,17 +299,12 @@ unfold_alone() {
   # The body after its slip, by which unfold_undo finds it
   file_new "$unfold_stage/$slip" &&
     tail -c "+$((${#unfold_slip} + 2))" "$unfold_from" >"$q/body/$slip_id" 9>&- &&
-    printf '1 %s\n' $((letters + 1))
+    printf '%s\n' $((letters + 1))
 }
 
-# unfold_undo RUN - remove the bodies of the slips in this run in tmp/, then the run. A slip with a
-# name that no unfold writes could stand for other bodies: set the run aside
+# unfold_undo RUN - remove the bodies of the slips in this run in tmp/, then the run
 unfold_undo() {
   names_in "$1" || return
-  case $names in
-  *[!0-9A-Za-z.+='
-'-]*) set_aside "${1#"$q"/}"; return ;;
-  esac
   # shellcheck disable=SC2086 # names without blanks
   ids_of $names && bodies_remove $ids && rm -rf "$1" || disk_failed "$q/tmp"
 }
@@ -339,22 +319,18 @@ unfold_whole() {
   # shellcheck disable=SC2086 # two words
   set -- ${unfold_said##*"
 "}
-  [ $# -eq 2 ] && [ "$1" = "${unfold_lines#* }" ]
+  [ "${1:-}" = "$unfold_bytes" ]
 }
 
 # unfold_finish FLAT - move the staged slips to head/; only then remove the flat file
 unfold_finish() {
   flat_parse "$1" && [ ! -d "$q/unfold/$1" ] || { set_aside "unfold/$1"; return; }
-  [ -d "$q/head/$run" ] || rename_path "$q/tmp/$run" "$q/head/$run" ||
-    { unfold_lost "$1"; return; }
+  # If its messages are in neither, no unfold has left the file
+  [ -d "$q/head/$run" ] || rename_path "$q/tmp/$run" "$q/head/$run" || {
+    absent "$q/tmp/$run" && absent "$q/head/$run" && set_aside "unfold/$1" || disk_failed "$q/head"
+    return
+  }
   sync_paths "$q/head" "$q/tmp" || return
   rm -f "$q/unfold/$1" && sync_paths "$q/unfold" || { disk_failed "$q/unfold"; return; }
   block_leave "$flat_block"
-}
-
-# unfold_lost FLAT - if it is proved that its messages are neither in tmp/ nor in head/, set the
-# file aside: no unfold leaves that
-unfold_lost() {
-  names_in "$q/head" && ! named "$run" && names_in "$q/tmp" && ! named "$run" &&
-    set_aside "unfold/$1" || disk_failed "$q/head"
 }

@@ -114,7 +114,6 @@ BEGIN {
   why["timeout"] = "its command ran too long"
   why["unfed"] = "its command did not get it in full"
   why["too-big"] = "too large for where it was to go"
-  why["unknown"] = "it is not known how its command ended"
 }
 $0 == "whole" { whole = 1 }
 $1 == "s" { was[$2] = $3; at[$2] = $4 }

@@ -60,9 +60,7 @@ log_look() {
     all_queues log_add
     return
   fi
-  queue=$log_queue q=$log_path
-  [ -d "$q" ] || queue_there || return
-  log_add "$queue" "$q"
+  log_add "$log_queue" "$log_path"
 }
 
 # log_add NAME PATH - add the logs of that queue to log_paths, the newest last. A listing without
@@ -84,8 +82,7 @@ log_add() {
   [ -z "$log_lock" ] || return 0
   queue=$1 q=$2
   queue_there || return
-  why="queue '$queue': cannot be listed"
-  return 74
+  not_listed
 }
 
 # log_show - print the events of the logs in log_listing, from where log_state says, by their times;

@@ -7,34 +7,31 @@ need engine/slip engine/lock engine/queues engine/take engine/settle
 message_first() {
   clock_read
   queue_put_back_due
-  first_state=$1 first_tries=
-  while :; do
+  for first_try in $looks; do
     look_first "$1" && return 0
     look_code=$?
     [ $look_code -eq 66 ] || return $look_code
     need engine/proof
-    case $first_state in
+    case $1 in
     ready) nothing_ready ;;
     reserved) slips_left out ;;
-    *) slips_left "$first_state" ;;
+    *) slips_left "$1" ;;
     esac
     look_code=$?
     case $look_code in
-    66) why="no $first_state message in queue '$queue'"; return 66 ;;
+    66) why="no $1 message in queue '$queue'"; return 66 ;;
     74) return 74 ;;
     esac
     # RACE: a message has come since the first look: repeat
-    [ ${#first_tries} -lt 20 ] || { why="queue '$queue': cannot be listed"; return 74; }
-    first_tries=1$first_tries
   done
+  not_listed
 }
 
 # message_search ID [tend] - message_find in all queues; set q and queue too. Return 66 if it is
 # proved that none has it. `tend`: first put back what is due
 message_search() {
-  look_id=$1 look_tend=${2:-} look_tries=
-  need engine/proof
-  while :; do
+  look_id=$1 look_tend=${2:-}
+  for look_try in $looks; do
     set -- "$FLATQ_DIR"/*
     for look_path in "$@"; do
       look_in "$look_path"
@@ -42,12 +39,19 @@ message_search() {
       [ $look_code -eq 66 ] || return $look_code
     done
     need engine/proof
-    spool_listed "$@"
-    look_code=$?
-    # RACE: a queue was created since: repeat, but not for ever
-    [ $look_code -eq 75 ] && [ ${#look_tries} -lt 20 ] || return $look_code
-    look_tries=1$look_tries
+    names_in "$FLATQ_DIR" || return
+    [ -e "$1" ] || shift
+    look_count=$#
+    IFS='
+'
+    # shellcheck disable=SC2086 # a name a line
+    set -- $names
+    IFS=$blanks
+    # RACE: a queue was created since: repeat
+    [ $# -gt $look_count ] || return 66
   done
+  why="spool $FLATQ_DIR: cannot be listed"
+  return 74
 }
 
 # look_in PATH - message_search in the queue at PATH
@@ -81,8 +85,8 @@ look_first() {
         slip_parse "$scan_name" || { set_aside "$scan_place/$scan_name" || return; continue; }
         set -- "$q/$scan_place/$scan_name"; break ;;
       esac
-      need engine/flat engine/missed
-      under_lock take_unfold || return
+      need engine/flat
+      under_lock queue_unfold "$scan_name" || return
     done ;;
   esac
   look_slips "$@"

@@ -18,20 +18,15 @@ take_missed() {
       esac
     fi ;;
   *)
+    # What was in fold/ or unfold/ is out of there: lock_queue has finished what was begun
     need engine/flat
-    under_lock take_unfold || return ;;
+    under_lock queue_unfold "$scan_name" || return ;;
   esac
   [ "$take_lost" = "$take_from" ] || { take_lost=$take_from; return 66; }
   # It was found before, and nothing can be done with it
   [ ! -e "$take_from" ] || { disk_failed "$q/out"; return; }
   why="queue '$queue': cannot look at ${take_from#"$q"/}"
   return 74
-}
-
-# take_unfold - under the lock, unfold the flat file that queue_scan has found. What was in fold/ or
-# unfold/ is out of there: lock_queue has finished what was begun
-take_unfold() {
-  [ "$scan_place" != queue ] || queue_unfold "$scan_name"
 }
 
 # taken_ours - return 66 if it is proved that what was taken is no longer ours, 74 if unknown

@@ -1,7 +1,5 @@
-# engine/proof.sh - what is proof that something is not there (R1 in lib/README.md)
-#
-# A glob that matches nothing, and a `[ -e ]` that is false, look the same when the system could not
-# read. `ls` and `find` end with 0 only if they have read everything.
+# engine/proof.sh - what is proof that something is not there (R1 in lib/README.md): `ls` and `find`
+# end with 0 only if they have read everything
 #
 # The answers: 66, proved that nothing is there; 74, the system does not say; 0 or 75, something is
 # there or may be: look again. Each function names those that it gives.
@@ -15,22 +13,10 @@ names_in() {
   return 74
 }
 
-# spool_listed PATH ... - return 66 if these paths, of a glob, are all queues of the spool; 75 there
-# are more; 74
-spool_listed() {
-  names_in "$FLATQ_DIR" || return
-  [ -e "$1" ] || shift
-  for proof_path in "$@"; do
-    case $names in
-    *?"
-"*) names=${names#*"
-"} ;;
-    *) names= ;;
-    esac
-  done
-  [ -n "$names" ] || return 66
-  why="spool $FLATQ_DIR: cannot be listed"
-  return 75
+# not_listed - set `why`, and return 74
+not_listed() {
+  why="queue '$queue': cannot be listed"
+  return 74
 }
 
 # named NAME - return whether NAME is one of `names`
@@ -55,11 +41,9 @@ find_names() {
     need engine/lock
     drop_wait
     [ $? -ne 69 ] || return 69
-    [ -e "$q" ] || break
   done
   queue_there || return
-  why="queue '$queue': cannot be listed, after $find_try tries"
-  return 74
+  not_listed
 }
 
 # files_below PLACE ... - set `names` to the paths below $q of all files in these places; returns as
@@ -87,8 +71,7 @@ nothing_ready() {
     delayed/*)
       need engine/clock
       proof_delayed=1 proof_path=${proof_path#*/}
-      ! window_clock "$proof_path" || nothing_due "$proof_path" ||
-        { [ $? -eq 75 ] && return 0; return 74; } ;;
+      ! window_clock "$proof_path" || nothing_due "$proof_path" || return 0 ;;
     # Files beside blocks and runs are no messages
     queue/??????????.???????/* | head/*/* | wal/* | fold/* | unfold/*) return 0 ;;
     esac
@@ -132,7 +115,7 @@ take_nothing() {
   *) return $take_code ;;
   esac
   # RACE: a message came meanwhile, and is gone now. Repeat, but not for ever
-  [ ${#take_looked} -lt 20 ] || { why="queue '$queue': cannot be listed"; return 74; }
+  [ ${#take_looked} -lt 20 ] || { not_listed; return; }
   take_looked=1$take_looked
   clock_read
 }
@@ -162,17 +145,10 @@ queues_nothing() {
   return 66
 }
 
-# nothing_due TOP - return 0 if nothing in delayed/TOP is due by window_now, 75 if something is, 74
+# nothing_due TOP - return 75 unless it is proved that nothing in delayed/TOP is due by window_now
 nothing_due() {
-  files_below "delayed/$1" || {
-    there "$q/delayed/$1"
-    # RACE: it was removed, and may have been made again since
-    case $? in
-    0) return 75 ;;
-    1) return 0 ;;
-    *) return 74 ;;
-    esac
-  }
+  # RACE: it was removed, and may have been made again since
+  files_below "delayed/$1" || { absent "$q/delayed/$1" || return 75; return 0; }
   for proof_path in $names; do
     proof_path=${proof_path#*/*/}
     case ${proof_path%%/*} in
@@ -182,31 +158,23 @@ nothing_due() {
   done
 }
 
-# nowhere ID - return 66 if it is proved that the message with the 12-digit ID is in no place where
-# message_find looks; 0: look again; 74
-nowhere() {
-  names_for_id "$1" out wal fold queue unfold head delayed buried || return
-  for proof_path in $names; do
-    case $proof_path in
-    out/batch.*) continue ;;
-    out/*) ! is_settled "$proof_path" || continue ;;
-    esac
-    path_has_message "$proof_path" "$1" && return 0
-    [ $? -ne 74 ] || return 74
-  done
-  return 66
-}
-
 # How a flat file's name begins. A `?` would match a dot, and so take a slip for a flat file
 flat_like='[0-9][0-9][0-9][0-9][0-9][0-9]'
 flat_like="[0-9][0-9][0-9][0-9]$flat_like.$flat_like$flat_like.$flat_like$flat_like"
 
-# names_for_id ID PLACE ... - set `names` to the slips with ID, and all flat files, in these places
-names_for_id() {
+# not_below ID PLACE ... - return 66 if it is proved that the message with the 12-digit ID is not in
+# these places, or settled; 0: it is there, or was; 74
+not_below() {
   like_id=$1
   shift
   find_names "$@" ! -type d \( -name "??????????.$like_id.*" \
-    -o -name "????????????.??????????.$like_id.*" -o -name "$flat_like.*.*.*" \)
+    -o -name "????????????.??????????.$like_id.*" -o -name "$flat_like.*.*.*" \) || return
+  for proof_path in $names; do
+    ! is_settled "$proof_path" || continue
+    path_has_message "$proof_path" "$like_id" && return 0
+    [ $? -ne 74 ] || return 74
+  done
+  return 66
 }
 
 # path_has_message PATH ID - return 0 if PATH, below $q, is the message's slip, or a flat file with
@@ -214,17 +182,11 @@ names_for_id() {
 path_has_message() {
   need engine/flat
   flat_parse "${1##*/}" || return 0
-  ! [ "$2" \< "$flat_first" ] && ! [ "$flat_last" \< "$2" ] || return 1
   message_in_flat "$q/$1" "$2"
   proof_code=$?
   [ $proof_code -eq 74 ] || return $proof_code
   # RACE: it may have moved, which is no absence. If it is back, read it once more
-  there "$q/$1"
-  case $? in
-  0) message_in_flat "$q/$1" "$2" ;;
-  1) return 0 ;;
-  *) return 74 ;;
-  esac
+  absent "$q/$1" || message_in_flat "$q/$1" "$2"
 }
 
 # absent PATH - return 0 only if the system says that there is no such file; else 74, with `why`
@@ -257,20 +219,15 @@ expect_path() {
 # queue_there [FD] - return 0 if $q is there, and is the queue whose lock is open as FD; 69 if it
 # was dropped; 74
 queue_there() {
-  if absent "$q/lock"; then
-    why="queue '$queue' is gone"
-    return 69
+  if ! absent "$q/lock"; then
+    why="queue '$queue': cannot look at its lock"
+    [ $# -gt 0 ] || { [ -e "$q/lock" ] || return 74; return 0; }
+    gone_said=$(cd "$q" && exec ls -diL lock "/proc/self/fd/0" <&"$1") || return 74
+    # shellcheck disable=SC2086 # two lines of inode and name
+    set -- $gone_said
+    [ $# -eq 4 ] || return 74
+    [ "$1" != "$3" ] || return 0
   fi
-  why="queue '$queue': cannot look at its lock"
-  if [ $# -eq 0 ]; then
-    [ -e "$q/lock" ] || return 74
-    return 0
-  fi
-  gone_said=$(cd "$q" && exec ls -diL lock "/proc/self/fd/0" <&"$1") || return 74
-  # shellcheck disable=SC2086 # two lines of inode and name
-  set -- $gone_said
-  [ $# -eq 4 ] || return 74
-  [ "$1" != "$3" ] || return 0
   why="queue '$queue' is gone"
   return 69
 }

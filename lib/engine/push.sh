@@ -69,7 +69,7 @@ push_message() {
   fi
   clock_read
   ids_next || return
-  # Keep this queue's lock open, to know it from a new queue of the same name (push_folded)
+  # Keep this queue's lock open, to know it from a new queue of the same name (queue_there)
   command exec 8<"$q/lock" || {
     need engine/proof
     queue_there || return

@@ -3,22 +3,20 @@
 
 need engine/slip engine/clock engine/sync
 
+# What moves is looked for again, but not for ever
+looks='1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20'
+
 # receipt_find RECEIPT - find the message of a receipt QUEUE:ID.TRIES.NONCE, wherever it is: a
 # receipt is good until the message is reserved again. QUEUE:ID stands for a message that nobody
 # holds. Sets q, queue, slip_path and the slip_ variables. Returns 65 malformed, 66 no longer yours
 receipt_find() {
   why='malformed receipt: give the one that reserve printed, or QUEUE:ID'
-  case $1 in
-  *:*) ;;
-  *) return 65 ;;
-  esac
   receipt=${1##*:}
   case $receipt in
-  *.*.*.* | *[!0-9a-f.]* | .* | *. | *..*) return 65 ;;
-  *.*.*)
-    receipt_tries=${receipt#*.} receipt_nonce=${receipt##*.} receipt_tries=${receipt_tries%.*} ;;
+  "$1" | *.*.*.* | *[!0-9a-f.]* | .* | *. | *..*) return 65 ;;
+  *.*.*) receipt_try=${receipt#*.} ;;
   *.*) return 65 ;;
-  *) receipt_tries='' receipt_nonce='' ;;
+  *) receipt_try= ;;
   esac
   is_number "${receipt%%.*}" 999999999999 || return 65
   pad "$number" 000000000000
@@ -30,8 +28,8 @@ receipt_find() {
     [ $find_code -ne 66 ] || why="queue '$queue': message $number is not there, or no longer yours"
     return $find_code
   }
-  if [ -n "$receipt_nonce" ]; then
-    [ "$slip_tries.$slip_nonce" = "$receipt_tries.$receipt_nonce" ] ||
+  if [ -n "$receipt_try" ]; then
+    [ "$slip_tries.$slip_nonce" = "$receipt_try" ] ||
       { why="queue '$queue': message $id was reserved again since"; return 66; }
   else
     case $slip_path in
@@ -43,40 +41,34 @@ receipt_find() {
 # message_find ID - set `slip_path` and the slip_ variables of the message with the 12-digit ID, in
 # any place; unfold it if it is in a flat file. Return 66 if there is none
 message_find() {
-  find_again=
-  while :; do
+  for find_try in 0 $looks; do
     find_slip "$1" && return 0
     need engine/flat
     if find_flat "$1"; then
       need engine/lock
-      under_lock find_unfold || return
+      under_lock queue_unfold "${slip_path##*/}" || return
       continue
     fi
     # RACE: one look misses a message that moves between two of these listings
-    if [ -n "$find_again" ]; then
-      need engine/proof
-      nowhere "$1"
-      find_code=$?
-      [ $find_code -eq 0 ] || return $find_code
-      # RACE: it has moved again
-      [ ${#find_again} -lt 20 ] || { why="queue '$queue': cannot be listed"; return 74; }
-    fi
-    find_again=1$find_again
+    [ "$find_try" != 0 ] || continue
+    need engine/proof
+    not_below "$1" out wal fold queue unfold head delayed buried ! -path 'out/batch.*'
+    find_code=$?
+    [ $find_code -eq 0 ] || return $find_code
+    # RACE: it has moved again
   done
+  not_listed
 }
 
 # message_anywhere ID - return 0 if the message with the 12-digit ID is in any place, 66 if it is
 # proved that it is in none; else as message_find. RACE: a listing misses a message that moves
 # against its order (R4), so look twice
 message_anywhere() {
-  need bulk/batch
+  need engine/proof
   for anywhere_turn in 1 2; do
     message_find "$1"
     anywhere_code=$?
-    if [ $anywhere_code -eq 66 ]; then
-      message_held "$1"
-      anywhere_code=$?
-    fi
+    [ $anywhere_code -ne 66 ] || { not_below "$1" out claimed; anywhere_code=$?; }
     [ $anywhere_code -eq 66 ] || break
   done
   return "$anywhere_code"
@@ -89,11 +81,10 @@ find_slip() {
     "$q"/buried/*/*/????????????.??????????."$1".* "$q"/buried/????????????.??????????."$1".*; do
     [ -e "$slip_path" ] && ! is_settled "$slip_path" || continue
     slip_of "$slip_path"
-    slip_parse "$slip" || continue
     case $slip_path in
-    "$q"/out/*) slip_parse "${slip_path##*/}" || continue ;;
-    esac
-    return 0
+    "$q"/out/*) slip_parse "${slip_path##*/}" ;;
+    *) slip_parse "$slip" ;;
+    esac && return 0
   done
   return 1
 }
@@ -104,60 +95,43 @@ find_flat() {
   for slip_path in "$q"/queue/*/* "$q"/fold/*/??????????."$1".* "$q"/unfold/*; do
     [ -e "$slip_path" ] || continue
     case $slip_path in
-    "$q"/fold/*) break ;;
-    "$q"/unfold/~) slip_path=; continue ;;
+    "$q"/fold/*) return 0 ;;
     esac
-    flat_parse "${slip_path##*/}" && ! [ "$1" \< "$flat_first" ] && ! [ "$flat_last" \< "$1" ] &&
-      message_in_flat "$slip_path" "$1" && break
-    slip_path=
+    flat_parse "${slip_path##*/}" && message_in_flat "$slip_path" "$1" && return 0
   done
-  [ -e "$slip_path" ]
-}
-
-# find_unfold - under the lock, unfold the flat file that the message was found in
-find_unfold() {
-  case $slip_path in
-  "$q"/queue/*) queue_unfold "${slip_path##*/}" ;;
-  esac
+  return 1
 }
 
 # slip_move TARGET - rename `slip_path` to TARGET: the one step of every change of state. Returns 66
 # if another process was faster. In a queue with a conf, which may set a bound, under the lock: so a
 # count does not miss the message on its way
 slip_move() {
-  # An empty basename would make mv rename the whole directory
-  [ -n "${slip_path##*/}" ] || { bound_unlock; why="queue '$queue': no message"; return 66; }
   case $1 in
-  "$q"/wal/* | "$q"/delayed/* | "$q"/out/*)
-    bound_lock || return
-    slip_room || { slip_code=$?; bound_unlock; return $slip_code; } ;;
-  esac
-  move_tries='' move_killed=
-  while :; do
+  "$q"/wal/* | "$q"/delayed/* | "$q"/out/*) bound_lock && slip_room ;;
+  esac && slip_rename "$1"
+  slip_code=$?
+  bound_unlock
+  return $slip_code
+}
+
+# slip_rename TARGET - slip_move under the lock, if it needs that
+slip_rename() {
+  for move_try in 1 2 3 4 5 6; do
     rename_path "$slip_path" "$1"
     slip_code=$?
     case $slip_code in
-    0 | 74) bound_unlock; return $slip_code ;;
+    0 | 74) return $slip_code ;;
     esac
-    # A worker outlives a signal to its group, and its mv, which says nothing, does not: once more
-    case $move_killed$moved_said in
-    '' | .) [ ! -e "$slip_path" ] || { move_killed=1; continue; } ;;
-    esac
-    [ ! -e "$slip_path" ] && [ ${#move_tries} -lt 5 ] || break
-    move_tries=1$move_tries
-    slip_follow "$1"
-    slip_code=$?
-    [ $slip_code -ne 66 ] || break
-    [ $slip_code -eq 0 ] || { bound_unlock; return $slip_code; }
+    if [ -e "$slip_path" ]; then
+      # A signal to the group of a worker kills its mv, which then says nothing: once more
+      [ -z "$moved_said" ] || break
+      continue
+    fi
+    slip_follow "$1" || { slip_code=$?; [ $slip_code -eq 66 ] && break; return $slip_code; }
   done
-  bound_unlock
   need engine/proof
-  there "$slip_path"
-  slip_code=$?
-  [ $slip_code -ne 0 ] || { disk_failed "${1%/*}"; return; }
-  [ $slip_code -eq 1 ] || return $slip_code
-  why="queue '$queue': message $id is no longer yours"
-  return 66
+  expect_path "$slip_path" "queue '$queue': message $id is no longer yours" || return
+  disk_failed "${1%/*}"
 }
 
 # slip_follow TARGET - a fold, or the end of its delay, may have moved a message that nobody holds:
@@ -190,7 +164,7 @@ slip_room() {
   [ "$queue_bound" != 0 ] || return 0
   need engine/bound
   # RACE: the queue may have got its bound just now
-  [ -n "$lock_held" ] || { lock_queue || return; slip_locked=1; }
+  bound_lock || return
   queue_room 1
   slip_code=$?
   [ $slip_code -ne 66 ] || { why="queue '$queue' is full"; return 75; }
@@ -208,7 +182,7 @@ bound_lock() {
 
 # bound_unlock - give the lock back, if bound_lock or slip_room has taken it
 bound_unlock() {
-  [ -z "$slip_locked" ] || { need engine/lock; unlock_queue; }
+  [ -z "$slip_locked" ] || unlock_queue
   slip_locked=
 }
 
@@ -238,14 +212,14 @@ message_release() {
   [ -z "$1" ] || { pad "$1" 0000000000; slip_priority=$padded; }
   [ "${3:-}" = uncounted ] || slip_count releases
   slip_format
-  if [ "$2" != 0 ]; then
-    need engine/window
-    slip_move_window delayed "delay_place $2" "$slip" || return
+  if [ "$2" = 0 ]; then
+    release_said=${3:--}
+    slip_move "$q/wal/$slip"
   else
-    slip_move "$q/wal/$slip" || return
-  fi
-  release_said=${3:--}
-  [ "$2" = 0 ] || release_said=${3:+$3-}delay-$2
+    need engine/window
+    release_said=${3:+$3-}delay-$2
+    slip_move_window delayed "delay_place $2" "$slip"
+  fi || return
   queue_log release "$release_said"
   wake "$q/wait"
 }
@@ -261,11 +235,9 @@ tries_over() {
 slip_move_window() {
   for move_again in '' 1; do
     # (R5)
-    bound_lock || return
-    $2 || { slip_code=$?; bound_unlock; return $slip_code; }
-    slip_move "$place/$3"
+    bound_lock && $2 && slip_move "$place/$3"
     slip_code=$?
-    [ $slip_code -ne 0 ] || break
+    bound_unlock
     # RACE: another verb has removed the empty directory. A third may have made it again: try twice
     [ $slip_code -eq 74 ] && [ -e "$slip_path" ] || break
   done
@@ -300,20 +272,14 @@ message_bury() {
   clock_epoch "$now"
   # Two may be buried in the same hundredth of a second: keep their order
   bury_last=$q/buried
-  for bury_depth in 1 2 3; do
-    for bury_path in "$bury_last"/*; do :; done
-    [ -e "$bury_path" ] || break
-    bury_last=$bury_path
+  while [ -d "$bury_last" ]; do
+    for bury_last in "$bury_last"/*; do :; done
   done
   bury_last=${bury_last##*/} bury_last=${bury_last%%.*}
   case $bury_last in
   *[!0-9]*) ;;
   ????????????)
-    [ "$bury_last" \< "$epoch_time" ] || {
-      unpad "$bury_last"
-      pad $((unpadded + 1)) 000000000000
-      epoch_time=$padded
-    } ;;
+    [ "$bury_last" \< "$epoch_time" ] || { clock_move "$bury_last" 1; epoch_time=$moved; } ;;
   esac
   need engine/window
   slip_move_window buried "window_make buried/${epoch_time%?????}/${epoch_time%???}" \
@@ -348,7 +314,7 @@ message_reserve() {
     bound_lock || return
     taken_format "$1" ''
     slip_move "$q/out/$taken" && return 0
-    reserve_code=$? reserve_why=$why
+    reserve_code=$?
     [ $reserve_code -eq 74 ] && [ -e "$slip_path" ] || return $reserve_code
     # RACE: a drop has removed out/
     drop_wait
@@ -356,7 +322,6 @@ message_reserve() {
     [ $drop_code -le 1 ] || return $drop_code
     slip_tries=$((slip_tries - 1))
   done
-  why=$reserve_why
   return 74
 }
 
@@ -383,46 +348,38 @@ message_putback() {
 # queue_kick COUNT - kick up to COUNT messages, those buried longest or, if none is buried, delayed
 # ones; set `kicked`. Return 75 no room for one, 66 those that are buried are damaged
 queue_kick() {
-  kicked=0 kick_place='' kick_tries='' kick_damaged=
+  kicked=0 kick_most=$1 kick_place='' kick_damaged=
   clock_read
   # What is due becomes ready without a kick
-  need engine/take
+  need engine/take engine/window
   queue_put_back_due
-  while :; do
-    kick_some "$1" || return
-    [ "$kicked" -lt "$1" ] && [ -z "$kick_full" ] || return 0
+  for kick_try in $looks; do
+    for kick_from in ${kick_place:-buried delayed}; do
+      windows "$kick_from" kick_these
+      kick_code=$?
+      [ $kick_code -eq 66 ] || return $kick_code
+      [ -z "$kick_place" ] || break
+    done
+    [ "$kicked" -lt "$1" ] || return 0
     # Before kicking fewer than asked for, prove that there are no more
     need engine/proof
     # shellcheck disable=SC2086 # one place or two
     slips_left ${kick_place:-buried delayed} ! -name '*.damaged'
-    kick_code=$?
-    if [ $kick_code -eq 66 ]; then
+    case $? in
+    0) ;;
+    66)
       [ $kicked -eq 0 ] && [ -n "$kick_damaged" ] || return 0
       why=$kick_damaged
-      return 66
-    fi
-    [ $kick_code -ne 69 ] || return 69
-    [ $kick_code -eq 0 ] && [ ${#kick_tries} -lt 20 ] || break
-    kick_tries=1$kick_tries
+      return 66 ;;
+    69) return 69 ;;
+    *) break ;;
+    esac
   done
-  [ "$kicked" -ne 0 ] || { why="queue '$queue': cannot be listed"; return 74; }
+  [ "$kicked" -ne 0 ] || not_listed
 }
 
-# kick_some COUNT - kick up to COUNT of those that a look finds; set kick_place to where they are,
-# and kick_full if there is no room for more
-kick_some() {
-  kick_full='' kick_most=$1
-  need engine/window
-  for kick_from in ${kick_place:-buried delayed}; do
-    windows "$kick_from" kick_these
-    kick_code=$?
-    [ $kick_code -eq 66 ] || return $kick_code
-    [ -z "$kick_place" ] || break
-  done
-  return 0
-}
-
-# kick_these PATH ... - kick these; return 66 to go on with the next directory, 0 if that is enough
+# kick_these PATH ... - kick these, and set kick_place to where they are; return 66 to go on with
+# the next directory, 0 if that is enough, or there is no room for more
 kick_these() {
   for slip_path in "$@"; do
     [ "$kicked" -lt "$kick_most" ] || return 0
@@ -435,7 +392,7 @@ kick_these() {
     0) kicked=$((kicked + 1)) kick_place=$kick_from ;;
     # RACE: another process was faster
     66) [ ! -e "$slip_path" ] || kick_damaged=$why ;;
-    75) [ "$kicked" -ne 0 ] || return 75; kick_full=1; return 0 ;;
+    75) [ "$kicked" -eq 0 ] || return 0; return 75 ;;
     *) return $kick_code ;;
     esac
   done
@@ -444,16 +401,15 @@ kick_these() {
 
 # slip_count WHICH - add one to timeouts, releases, buries or kicks in slip_counts
 slip_count() {
-  slip_which=$1
   IFS=-
   # shellcheck disable=SC2086 # split at the dashes
-  set -- $slip_counts
+  set -- "$1" $slip_counts
   IFS=$blanks
-  case $slip_which in
-  timeouts) slip_counts=$(($1 + 1))-$2-$3-$4 ;;
-  releases) slip_counts=$1-$(($2 + 1))-$3-$4 ;;
-  buries) slip_counts=$1-$2-$(($3 + 1))-$4 ;;
-  kicks) slip_counts=$1-$2-$3-$(($4 + 1)) ;;
+  case $1 in
+  timeouts) slip_counts=$(($2 + 1))-$3-$4-$5 ;;
+  releases) slip_counts=$2-$(($3 + 1))-$4-$5 ;;
+  buries) slip_counts=$2-$3-$(($4 + 1))-$5 ;;
+  kicks) slip_counts=$2-$3-$4-$(($5 + 1)) ;;
   esac
 }
 

@@ -97,16 +97,10 @@ push_closed() {
     unlock_queue ;;
   esac
   # RACE: there may be a new queue of the same name: ours has the body
-  [ ! -e "$q/body/$slip_id" ] || return 0
   push_body_there && return 0
   push_code=$?
-  if [ $push_code -eq 69 ]; then
-    push_folded && return 0
-    push_code=$?
-    # RACE: it may have been folded, and be unfolded again by now
-    [ $push_code -eq 69 ] || ! push_body_there || return 0
-    [ $push_code -eq 69 ] || why="queue '$queue': cannot find out whether it was dropped"
-  fi
+  # If the queue is there, a fold or a consumer has the message
+  [ $push_code -ne 69 ] || { queue_there 8 && return 0; push_code=$?; }
   push_undo $push_code
   push_undo_code=$?
   # A consumer has taken the message: the push has succeeded
@@ -117,7 +111,7 @@ push_closed() {
 # push_unsynced - withdraw a push whose sync has failed
 push_unsynced() {
   # RACE: a fold has moved the message into a flat file: sync the whole file system
-  ! push_folded || ! sync_many "$q" || return 0
+  absent "$q/body/$slip_id" && queue_there 8 && sync_many "$q" && return 0
   push_withdraw
   case $? in
   0) sync_failed; return ;;
@@ -125,12 +119,6 @@ push_unsynced() {
   1) ! absent "$q/body/$slip_id" || return 0 ;;
   esac
   push_unknown
-}
-
-# push_folded - return 0 if it is proved that the body is gone, and the queue, whose lock is open on
-# 8, is not: a fold or a consumer has the message. 69: both are gone; 74: unknown
-push_folded() {
-  absent "$q/body/$slip_id" && queue_there 8
 }
 
 # push_body_there - 69: it is proved that the body is gone; 74: unknown

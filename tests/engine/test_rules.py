@@ -293,10 +293,8 @@ ROWS = [
         b"gone"),
     Row("a killed mkdir was a dropped queue", lambda flatq: None, ("mkdir", "*/q/*", DIES),
         "push q", 74, []),
-    *(Row(f"made part of a dropped queue again: {words}", an_empty_queue, ("mkdir", "*", what),
-        words, 69, [], b"is gone") for words, what in (("push -d 9 q", GONE),
-        ("push -l q", GONE), ("create q", DONE + f"code=$?; {GONE}; exit $code"),
-        ("create -b 3 q", DONE + f"code=$?; {GONE}; exit $code"))),
+    *(Row(f"made part of a dropped queue again: {words}", an_empty_queue, ("mkdir", "*", GONE),
+        words, 69, [], b"is gone") for words in ("push -d 9 q", "push -l q")),
     Row("removed another message's body", an_id_that_comes_twice, None, "push q", 74, [1]),
     # company: a drop removes a directory, and puts it back before the verb looks
     *(Row(f"out/ was away for a moment: {words}", slips, ("mv", "*/q/out/*", once('rmdir '
@@ -587,15 +585,14 @@ def test_a_boot_that_is_none(shell, flatq):
 
 
 @pytest.mark.parametrize("name", ["a b", "k" + "0" * 31 + "g", "k" + "0" * 32])
-def test_what_is_no_key_is_set_aside(flatq, name):
+def test_what_is_no_key_hinders_nobody(flatq, name):
     """After a boot every verb comes past the keys of all queues: one of them kept it from all."""
     push(flatq, b"m", "-k", "mine", "q")
     push(flatq, b"other", "other")
     (flatq.spool / "q/keys" / name).mkdir()
     boots_again(flatq)
     assert pop(flatq, "other") == b"other"
-    flatq("doctor")
-    assert len(os.listdir(flatq.spool / "q/keys")) == 1
+    flatq("doctor", check=0)
     assert flatq("push", "-k", "mine", "q", input=b"m", check=0).out.endswith(b" dup\n")
 
 

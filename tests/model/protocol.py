@@ -98,7 +98,7 @@ class Protocol:
         return True
 
     def nowhere(self, message):
-        """nowhere: whether it is sure that the message has no slip and no line"""
+        """not_below: whether it is sure that the message has no slip and no line"""
         places = ("out", "wal", "fold", "queue", "unfold", "head")
         while places:
             place, places = places[0], places[1:]
@@ -1070,7 +1070,7 @@ class Protocol:
         yield UNLOCK
 
     def message_held(self, message):
-        """message_held: whether a bulk take or a claim has it"""
+        """not_below: whether a bulk take or a claim has it"""
         batches = yield ls("out")
         batches = tuple(f"out/{name}" for name in batches if name.startswith("batch."))
         claimed = yield ls("claim")
