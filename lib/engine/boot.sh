@@ -10,14 +10,19 @@ queue_places='body fold queue unfold head out done delayed buried claimed keys w
 spool_boot() {
   spool_there "$@" || return
   mkdir -p "$FLATQ_DIR/.ids" "$FLATQ_DIR/.boot" "$FLATQ_DIR/.wait" "$FLATQ_DIR/.try" ||
-    { disk_failed "$FLATQ_DIR" "spool $FLATQ_DIR"; return; }
+    { spool_failed; return; }
   under_spool spool_boot_locked
+}
+
+# spool_failed [DIRECTORY] - as disk_failed, for the spool
+spool_failed() {
+  disk_failed "${1:-$FLATQ_DIR}" "spool $FLATQ_DIR"
 }
 
 # spool_there [make] - return 66 if there is no spool; to `make` one, an empty directory will do
 spool_there() {
   there_names=$(exec ls -A "$FLATQ_DIR/" 2>&1 9>&-)
-  there_code=$? there_is='' there_other='' why="no spool at $FLATQ_DIR"
+  there_code=$? there_is='' why="no spool at $FLATQ_DIR"
   case $there_code.$there_names in
   0.*) ;;
   *'No such file or directory') spool_new "$@"; return ;;
@@ -27,27 +32,25 @@ spool_there() {
   esac
   for there_name in $there_names; do
     case $there_name in
-    .format.1 | .boot | .ids | .sync.o*) there_is=1 ;;
+    .format.1 | .boot | .ids | .sync.o*) there_is=spool ;;
     .format.*) spool_newer "${there_name#.format.}"; return ;;
     # CRASH: a power cut may keep only these of a spool that was being made
     .lock | .try | .wait | .probe.* | lost+found) ;;
-    *) there_other=1 ;;
+    *) there_is=${there_is:-other} ;;
     esac
   done
-  [ -z "$there_is" ] || return 0
-  [ "${1:-}" = make ] || return 66
-  [ -n "$there_other" ] || return 0
-  why="$why: the directory is not empty"
+  case $there_is.${1:-} in
+  spool.* | .make) return 0 ;;
+  other.make) why="$why: the directory is not empty" ;;
+  esac
   return 66
 }
 
 # spool_new [make] - make the directory of a new spool
 spool_new() {
   [ "${1:-}" = make ] || return 66
-  case $FLATQ_DIR in
-  "${XDG_STATE_HOME:-${HOME:-}/.local/state}/flatq") set -- -p ;;
-  *) set -- ;;
-  esac
+  set --
+  [ "$FLATQ_DIR" != "${XDG_STATE_HOME:-${HOME:-}/.local/state}/flatq" ] || set -- -p
   # RACE: another verb may make it
   there_names=$(exec mkdir "$@" "$FLATQ_DIR" 2>&1) || [ -d "$FLATQ_DIR" ] && return 0
   case $there_names in
@@ -55,31 +58,13 @@ spool_new() {
     why="$why: the directory above it is missing"
     return 66 ;;
   esac
-  disk_failed "${FLATQ_DIR%/*}" "spool $FLATQ_DIR"
+  spool_failed "${FLATQ_DIR%/*}"
 }
 
 # spool_newer FORMAT - return 70, with `why`
 spool_newer() {
   why="spool $FLATQ_DIR has format $1, and this flatq knows format 1: use a newer one"
   return 70
-}
-
-# boot_missing - for boot_read, which has seen no record of this boot: return 66 if there is none
-boot_missing() {
-  # Without -q, which busybox's ls does not know
-  there_names=$(exec ls "$FLATQ_DIR/.boot" 2>&1 9>&-)
-  case $?.$there_names in
-  *"$boot".*)
-    # RACE: it was made since the first look
-    set -- "$FLATQ_DIR/.boot/$boot".*
-    [ "$1" = "$FLATQ_DIR/.boot/$boot.*" ] || { boot_read; return; }
-    why="spool $FLATQ_DIR: cannot read its record of this boot"
-    return 74 ;;
-  0.* | *'No such file or directory' | *'Not a directory') return 66 ;;
-  *'ermission denied') why="spool $FLATQ_DIR: not allowed"; return 77 ;;
-  esac
-  why="cannot list $FLATQ_DIR/.boot"
-  return 74
 }
 
 # spool_boot_locked - spool_boot under the spool's lock
@@ -90,18 +75,22 @@ spool_boot_locked() {
   [ $boot_code -eq 66 ] || return $boot_code
   boot_unread=
   spool_own && spool_marks || return
-  need engine/probe
+  need engine/probe engine/proof
   tools_probe && spool_clock || return
+  # New directories above the spool are in the same file system
+  sync_many "$FLATQ_DIR" || { why="spool $FLATQ_DIR: cannot sync"; return 74; }
+  names_in "$FLATQ_DIR/.boot" || { why="cannot list $FLATQ_DIR/.boot"; return 74; }
+  case $names in
+  *"$boot".v*) why="spool $FLATQ_DIR: cannot read its record of this boot"; return 74 ;;
   # An older version has recovered the spool on this boot: what it has handed out is still held
-  for boot_record in "$FLATQ_DIR/.boot/$boot"*; do :; done
-  [ ! -e "$boot_record" ] || { boot_old && spool_boot_sync && spool_boot_mark; return; }
+  *"$boot"*) spool_boot_mark; return ;;
+  esac
   boot_before=$epoch
   for boot_record in "$FLATQ_DIR"/.boot/*.v1.*; do
     boot_record=${boot_record##*.v1.}
     ! is_number "${boot_record%%.*}" 9999999999 || boot_before=$number
   done
-  spool_boot_sync || return
-  need engine/proof engine/check
+  need engine/check
   q=$FLATQ_DIR queue=.
   names_in "$q" || { why="spool $FLATQ_DIR: cannot be listed"; return 74; }
   boot_left=$names
@@ -126,21 +115,12 @@ spool_own() {
 # spool_marks - note the format; set spool_sync to what the spool was made with, or note it
 spool_marks() {
   sync_how=
-  true >"$FLATQ_DIR/.format.1" || { disk_failed "$FLATQ_DIR" "spool $FLATQ_DIR"; return; }
+  true >"$FLATQ_DIR/.format.1" || { spool_failed; return; }
   for spool_sync in on off; do
     [ ! -e "$FLATQ_DIR/.sync.$spool_sync" ] || return 0
   done
   spool_sync=${FLATQ_SYNC:-on}
-  true >"$FLATQ_DIR/.sync.$spool_sync" || disk_failed "$FLATQ_DIR" "spool $FLATQ_DIR"
-}
-
-# boot_old - set epoch to what an older version's boot_record has in its name, or in its text
-boot_old() {
-  boot_line=${boot_record#"$FLATQ_DIR/.boot/$boot"} boot_line=${boot_line#.}
-  { [ -n "$boot_line" ] || read -r boot_line <"$boot_record"; } &&
-    is_number "${boot_line%%[. ]*}" 9999999999 && epoch=$number && return 0
-  why="spool $FLATQ_DIR: cannot read its record of this boot"
-  return 74
+  true >"$FLATQ_DIR/.sync.$spool_sync" || spool_failed
 }
 
 # spool_clock - set epoch; return 70 if the uptime is not that of the processes, whose owners would
@@ -153,19 +133,6 @@ spool_clock() {
   process_started $$ && ! [ "$now" \< "$started" ] && return 0
   why="$FLATQ_PROC/uptime and /proc/$$/stat count from different starts, or show no processes"
   return 70
-}
-
-# spool_boot_sync - sync the spool, and the directories above it, which may be new
-spool_boot_sync() {
-  set --
-  spool_path=$FLATQ_DIR
-  while [ -n "$spool_path" ]; do
-    spool_path=${spool_path%/*}
-    set -- "$@" "${spool_path:-/}"
-  done
-  # A directory that we may not read cannot be synced by itself
-  sync_many "$FLATQ_DIR" && { sync_paths "$@" || sync_many "$FLATQ_DIR"; } ||
-    { why="spool $FLATQ_DIR: cannot sync"; return 74; }
 }
 
 # spool_boot_queues - recover and check the queues of boot_left; return 74 if it fails for those
@@ -209,7 +176,7 @@ boot_delayed() {
     # Without a battery, two boots may have the same time
     while [ -e "$q/delayed/$boot_since.$boot_top" ]; do boot_since=$((boot_since + 1)); done
     mv -fT "$q/delayed/$boot_top" "$q/delayed/$boot_since.$boot_top" ||
-      { disk_failed "$q/delayed" "spool $FLATQ_DIR"; return; }
+      { spool_failed "$q/delayed"; return; }
   done
 }
 
@@ -218,7 +185,7 @@ spool_boot_unread() {
   for boot_queue in $boot_left; do
     q=$FLATQ_DIR/$boot_queue
     [ -s "$q/unread" ] || printf '%s\n' "$boot_before" >"$q/unread" ||
-      { disk_failed "$q" "spool $FLATQ_DIR"; return; }
+      { spool_failed "$q"; return; }
   done
   boot_unread=.unread
 }
@@ -239,10 +206,10 @@ queue_mend_locked() {
 # QUEUE/TOP for boot_delayed in the others; return 1 if they could not be listed
 boot_quiet() {
   boot_roots='' boot_bodies=''
+  case $* in
+  *[!A-Za-z0-9+\;.\$_\(\),%\ -]*) return 1 ;;
+  esac
   for boot_queue in "$@"; do
-    case $boot_queue in
-    *[!A-Za-z0-9+\;.\$_\(\),%-]*) return 1 ;;
-    esac
     boot_roots="$boot_roots ./$boot_queue" boot_bodies="$boot_bodies ./$boot_queue/body"
   done
   # shellcheck disable=SC2086,SC2012 # names without blanks
@@ -311,9 +278,8 @@ spool_boot_mark() {
   for boot_stale in "$FLATQ_DIR"/.boot/*; do
     [ ! -e "$boot_stale" ] || mv -f "$boot_stale" "$boot_new"
   done
-  [ -e "$boot_new" ] || true >"$boot_new" ||
-    { disk_failed "$FLATQ_DIR/.boot" "spool $FLATQ_DIR"; return; }
-  sync_paths "$FLATQ_DIR/.boot" || return
+  [ -e "$boot_new" ] || true >"$boot_new" || { spool_failed "$FLATQ_DIR/.boot"; return; }
+  sync_paths "$FLATQ_DIR/.boot"
 }
 
 # tools_print - try the tools again, and print what was tried, or exit with an error line
@@ -323,12 +289,7 @@ tools_print() {
   printf '%s' "$probe_said" || die 74 'what was tried could not be printed'
 }
 
-# queue_made - return whether $q has all places, and its lock
-queue_made() {
-  queue_placed && [ -e "$q/lock" ]
-}
-
-# queue_placed - queue_made without the lock
+# queue_placed - return whether $q has all places
 queue_placed() {
   for made_place in $queue_places wal; do
     [ -d "$q/$made_place" ] || return 1
@@ -336,48 +297,21 @@ queue_placed() {
   [ -e "$q/fold/~" ] && [ -e "$q/unfold/~" ]
 }
 
-# queue_make - create the places of $q that are missing. RACE: others may move away what we make
+# queue_make - create the places of $q that are missing, and its lock, which says that they are
+# synced. RACE: others may move away what we make: so look, and repeat
 queue_make() {
-  for made_try in 1 2 3 4 5; do
-    queue_make_once || return
-    ! queue_made || return 0
-  done
-  why="queue '$queue': its places cannot be seen"
-  return 74
-}
-
-# queue_make_once - create the places of $q, the lock last, and only if the others are there
-queue_make_once() {
   set --
   for made_place in $queue_places; do
     set -- "$@" "$q/$made_place"
   done
-  # wal/ last: it means that the others exist
-  make_code=0
-  make_said=$(exec mkdir -p "$@" 2>&1) || make_code=$?
-  [ $make_code -eq 0 ] && true >>"$q/fold/~" && true >>"$q/unfold/~" &&
-    { mkdir "$q/wal" || [ -d "$q/wal" ]; } || { queue_make_failed; return; }
-  queue_placed || return 0
-  sync_paths "$q" "$FLATQ_DIR" || return
-  # The lock says that the places are synced
-  true >>"$q/lock" || disk_failed "$q"
-}
-
-# queue_make_failed - return 69 if a drop has renamed the queue, else as disk_failed
-queue_make_failed() {
-  need engine/proof
-  case $make_code.$make_said in
-  *'o such file'*) ;;
-  0.) absent "$q/fold" ;;
-  *) false ;;
-  esac && absent "$q/lock" && { why="queue '$queue' is gone"; return 69; }
+  for made_try in 1 2 3 4 5; do
+    # wal/ last: it means that the others exist
+    mkdir -p "$@" && true >>"$q/fold/~" && true >>"$q/unfold/~" &&
+      { mkdir "$q/wal" || [ -d "$q/wal" ]; } && queue_placed || continue
+    sync_paths "$q" "$FLATQ_DIR" || return
+    true >>"$q/lock" && queue_placed && return
+  done
   disk_failed "$FLATQ_DIR"
-}
-
-# lock_spool - wait for the spool's lock, on descriptor 8
-lock_spool() {
-  command exec 8>>"$FLATQ_DIR/.lock" || { disk_failed "$FLATQ_DIR" "spool $FLATQ_DIR"; return; }
-  flock 8 || { flock_failed $?; lock_code=$?; unlock_spool; return $lock_code; }
 }
 
 # flock_failed CODE - set `why` for a flock that has ended with CODE, and return 70 or 74
@@ -387,40 +321,27 @@ flock_failed() {
   return 70
 }
 
-# unlock_spool - give the spool's lock back
-unlock_spool() {
-  exec 8>&-
-}
-
-# under_spool FUNCTION [ARGUMENT] - run it under the spool's lock
+# under_spool FUNCTION [ARGUMENT] - run it under the spool's lock, on descriptor 8
 under_spool() {
-  lock_spool || return
-  "$@"
+  command exec 8>>"$FLATQ_DIR/.lock" || { spool_failed; return; }
+  if flock 8; then "$@"; else flock_failed $?; fi
   under_code=$?
-  unlock_spool
+  exec 8>&-
   return $under_code
 }
 
 # ids_open_range [COUNT] - with the spool's lock, open the range COUNT (else 1) after the newest
 ids_open_range() {
   need engine/proof
-  names_in "$FLATQ_DIR/.ids" || {
-    why='cannot give an id: the ranges of ids cannot be listed'
-    return 74
-  }
-  range=
+  names_in "$FLATQ_DIR/.ids" || return
+  ids_newest=-1
   for ids_range in $names; do
     case $ids_range in
     *[!0-9]*) ;;
-    ?????????) range=$ids_range ;;
+    ?????????) unpad "$ids_range"; ids_newest=$unpadded ;;
     esac
   done
-  if [ -z "$range" ]; then
-    pad 0 000000000
-  else
-    unpad "$range"
-    pad $((unpadded + ${1:-1})) 000000000
-  fi
+  pad $((ids_newest + ${1:-1})) 000000000
   mkdir "$FLATQ_DIR/.ids/$padded" && sync_paths "$FLATQ_DIR/.ids" &&
     true >"$FLATQ_DIR/.ids/$padded/open" ||
     disk_failed "$FLATQ_DIR/.ids" 'cannot give an id'
@@ -428,7 +349,6 @@ ids_open_range() {
 
 # ids_next_range - open the range after `range`, which is full
 ids_next_range() {
-  need engine/push
   ids_full=$range
   under_spool ids_next_locked || return
   ids_opened=1
@@ -441,14 +361,7 @@ ids_next_locked() {
 
 # ids_block COUNT - reserve COUNT times 1,000 new ids, and set ids_first to the first
 ids_block() {
-  need engine/push
-  under_spool ids_block_locked "$1" || return
-  unpad "${range##*/}"
-  pad $((unpadded + 1)) 000000000
+  under_spool ids_open_range $(($1 + 1)) || return
+  pad $((ids_newest + 1)) 000000000
   ids_first=${padded}000
-}
-
-# ids_block_locked COUNT - ids_block under the spool's lock
-ids_block_locked() {
-  ids_last_range && ids_open_range $(($1 + 1))
 }

@@ -5,7 +5,7 @@ need engine/slip engine/lock engine/clock engine/process engine/settle bulk/batc
 # queue_promote - move delayed messages that are due to wal/, many at once: their names stay
 queue_promote() {
   set --
-  promote_empty='' promote_count=0
+  promote_empty=
   for promote_top in "$q"/delayed/*; do
     window_clock "${promote_top##*/}" || continue
     for promote_path in "$promote_top"/*; do
@@ -18,8 +18,7 @@ queue_promote() {
         [ $# -lt 100 ] || { promote_these "$@"; set --; }
       done
       promote_empty="$promote_empty ${promote_path#"$q/delayed/"}"
-      promote_count=$((promote_count + 1))
-      [ $promote_count -lt 200 ] || { promote_these "$@"; set --; }
+      [ ${#promote_empty} -lt 10000 ] || { promote_these "$@"; set --; }
     done
   done
   promote_these "$@"
@@ -28,14 +27,15 @@ queue_promote() {
 # promote_these PATH ... - move these to wal/, under the lock if a count may miss them; remove the
 # directories in promote_empty
 promote_these() {
-  # RACE: mv does not find what another verb has moved
-  if [ $# -eq 0 ]; then :
-  elif seen "$q/conf"; then under_lock mv -f "$@" "$q/wal/"
-  else mv -f "$@" "$q/wal/"; fi
-  [ $# -eq 0 ] || wake "$q/wait"
+  if [ $# -gt 0 ]; then
+    set -- mv -f "$@" "$q/wal/"
+    # RACE: mv does not find what another verb has moved
+    if seen "$q/conf"; then under_lock "$@"; else "$@"; fi
+    wake "$q/wait"
+  fi
   # shellcheck disable=SC2086 # names without blanks
   [ -z "$promote_empty" ] || (cd "$q/delayed" && exec rmdir -p $promote_empty) || :
-  promote_empty='' promote_count=0
+  promote_empty=
 }
 
 # queue_reclaim - put back what has no lease or owner any more; sweep if many are settled
@@ -66,18 +66,23 @@ queue_reclaim() {
     ! is_settled "$slip_path" || continue
     if [ "$reclaim_owner" != 0 ] && owner_dead "$reclaim_owner"; then
       # RACE: it may have made its marker before it died
-      ! reclaim_settled || continue
+      need engine/proof
+      absent "$q/done/$reclaim_name" ||
+        { is_settled "$slip_path" || reclaim_code=74 reclaim_said=$why; continue; }
       reclaim_why=dead
     fi
     case $reclaim_why.$reclaim_name in
     .*) reclaim_alive=$reclaim_owner; continue ;;
     *.batch.*) batch_putback "$slip_path" ;;
-    *) if slip_parse "$reclaim_name"; then message_putback "$reclaim_why"
-      else set_aside "out/$reclaim_name"; fi ;;
-    esac || reclaim_failed $?
+    *) slip_parse "$reclaim_name" || continue; message_putback "$reclaim_why" ;;
+    esac || case $? in
+    # RACE: another process was faster
+    66 | 69) ;;
+    *) reclaim_code=74 reclaim_said=$why ;;
+    esac
   done
   set -- "$q"/done/*
-  [ $# -lt 200 ] || queue_sweep || return
+  [ $# -lt 200 ] || under_lock queue_sweep || return
   [ $reclaim_code -eq 0 ] || why=$reclaim_said
   return $reclaim_code
 }
@@ -94,25 +99,6 @@ reclaim_some() {
   esac
 }
 
-# reclaim_failed CODE - note a failure for the end of queue_reclaim. RACE: it is none if another
-# process was faster
-reclaim_failed() {
-  case $1 in
-  66 | 69) ;;
-  *) reclaim_code=74 reclaim_said=$why ;;
-  esac
-}
-
-# reclaim_settled - return 1 if it is proved that reclaim_name, whose owner is dead, has no marker
-reclaim_settled() {
-  need engine/proof
-  there "$q/done/$reclaim_name"
-  case $? in
-  1) return 1 ;;
-  74) reclaim_failed 74 ;;
-  esac
-}
-
 # lease_over DEADLINE - return whether there is a deadline, and it has passed
 lease_over() {
   case $1 in
@@ -121,26 +107,19 @@ lease_over() {
   ! [ "$now" \< "$1" ]
 }
 
-# queue_sweep - remove settled messages: slip and key; when these are synced, body, then marker
+# queue_sweep - under the lock, remove settled messages: slip and key; when these are synced, body,
+# then marker
 queue_sweep() {
-  under_lock queue_sweep_locked
-}
-
-# queue_sweep_locked - queue_sweep under the lock
-queue_sweep_locked() {
-  sweep_names='' sweep_count=0
-  for sweep_path in "$q"/done/*; do
-    [ -e "$sweep_path" ] || continue
-    # A directory is not a marker
-    [ ! -d "$sweep_path" ] || { set_aside "done/${sweep_path##*/}" || return; continue; }
-    # Such names would be options or several names to rm
+  sweep_names=
+  for sweep_path in "$q"/done/[0-9]* "$q"/done/batch.*; do
     case ${sweep_path##*/} in
-    -* | *[!0-9A-Za-z._-]*) set_aside "done/${sweep_path##*/}" || return; continue ;;
+    *[!0-9a-z.-]*) continue ;;
     esac
-    sweep_names="$sweep_names ${sweep_path##*/}" sweep_count=$((sweep_count + 1))
-    [ $sweep_count -lt 200 ] || { sweep_these || return; sweep_names='' sweep_count=0; }
+    [ -f "$sweep_path" ] || continue
+    sweep_names="$sweep_names ${sweep_path##*/}"
+    [ ${#sweep_names} -lt 20000 ] || { sweep_these || return; sweep_names=; }
   done
-  [ $sweep_count -eq 0 ] || sweep_these
+  [ -z "$sweep_names" ] || sweep_these
 }
 
 # sweep_these - queue_sweep for sweep_names
@@ -162,10 +141,8 @@ sweep_these() {
     esac
   done
   # shellcheck disable=SC2086 # names without blanks
-  {
-    { [ -z "$sweep_out$sweep_keys" ] || (cd "$q" && exec rm -f $sweep_out $sweep_keys); } &&
-      sync_paths "$q/out" "$q/keys" &&
-      { [ -z "$sweep_bodies" ] || (cd "$q/body" && exec rm -f $sweep_bodies); } &&
-      (cd "$q/done" && exec rm -f $sweep_names)
-  } || disk_failed "$q/done"
+  { [ -z "$sweep_out$sweep_keys" ] || (cd "$q" && exec rm -f $sweep_out $sweep_keys); } &&
+    sync_paths "$q/out" "$q/keys" &&
+    { [ -z "$sweep_bodies" ] || (cd "$q/body" && exec rm -f $sweep_bodies); } &&
+    (cd "$q/done" && exec rm -f $sweep_names) || disk_failed "$q/done"
 }

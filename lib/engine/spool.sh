@@ -33,10 +33,10 @@ spool_open() {
 }
 
 # boot_read - read the record of this boot (lib/README.md, "Places"): set epoch, base64_wrap,
-# spool_sync, sync_how (`-f` or nothing), boot_unread; return 66 if it is proved that there is none
+# spool_sync, sync_how (`-f` or nothing), boot_unread; return 66, without proof, if it is not seen
 boot_read() {
   set -- "$FLATQ_DIR/.boot/$boot".*
-  [ "$1" != "$FLATQ_DIR/.boot/$boot.*" ] || { need engine/boot; boot_missing; return; }
+  [ "$1" != "$FLATQ_DIR/.boot/$boot.*" ] || return 66
   IFS=.
   # shellcheck disable=SC2086 # split at the dots
   set -- ${1#"$FLATQ_DIR/.boot/$boot."}
@@ -102,8 +102,7 @@ queue_look() {
   esac
   need engine/proof
   queue_there || return
-  why="queue '$queue': cannot be listed"
-  return 74
+  not_listed
 }
 
 # queue_conf - set queue_bound and queue_most_tries, 0 means no limit; and queue_files

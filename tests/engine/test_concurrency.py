@@ -104,12 +104,12 @@ def test_the_first_verbs_of_a_new_spool_at_once(shell, flatq):
 
 
 def test_a_boot_that_another_verb_sees_first(shell, flatq, stub):
-    """A verb has seen no record of this boot. Before it looks once more, and proves that, another
-    verb makes the record."""
+    """A verb has seen no record of this boot. Before it has the spool's lock, another verb makes
+    the record."""
     flatq("push", input=b"x", check=0)
     for record in flatq.spool.glob(".boot/*"):
         record.unlink()
-    stub("ls", f'case $* in */.boot) [ -e "$ONCE" ] || {{ : >"$ONCE"; sh {LIB}/stat >/dev/null; }} ;; esac; exec "$REAL" "$@"')
+    stub("mkdir", f'case $* in */.boot*) [ -e "$ONCE" ] || {{ : >"$ONCE"; sh {LIB}/stat >/dev/null; }} ;; esac; exec "$REAL" "$@"')
     assert flatq("pop", check=0).out == b"x"
 
 
