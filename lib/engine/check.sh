@@ -10,19 +10,20 @@ queue_after_boot() {
   queue=$name_queue
   clock_read
   [ -e "$q/lock" ] && queue_placed || queue_make || return
-  lock_queue || { check_blame $?; return; }
+  under_lock boot_recover || check_blame $?
+}
+
+# boot_recover - queue_after_boot under the lock
+boot_recover() {
   # A damaged conf does not hinder the recovery
   queue_conf || {
     boot_code=$?
-    [ $boot_code -eq 65 ] || { check_blame $boot_code; unlock_queue; return $boot_code; }
+    [ $boot_code -eq 65 ] || return $boot_code
     printf '%s\n' "$why"
   }
   need engine/checkpoint
   boot_delays && boot_markers && queue_sweep && boot_putback && tmp_sweep boot &&
-    queue_check boot && { [ ! -e "$q/unread" ] || rm -f "$q/unread"; } || check_blame $?
-  boot_code=$?
-  unlock_queue
-  return $boot_code
+    queue_check boot && { [ ! -e "$q/unread" ] || rm -f "$q/unread"; }
 }
 
 # boot_delays - boot_delayed for all that the last boot has left in delayed/
@@ -108,12 +109,12 @@ boot_remove() {
   boot_made=
 }
 
-# check_say FORMAT WORD ... - print a line; if that fails, set check_mute
+# check_say FORMAT WORD ... - print a line about the queue; if that fails, set check_mute
 check_say() {
   check_format=$1
   shift
   # shellcheck disable=SC2059 # the formats are ours
-  printf "$check_format\n" "$@" || check_mute=1
+  printf "queue '%s': $check_format\n" "$queue" "$@" || check_mute=1
 }
 
 # queue_check [boot] - with the lock, check all, and print what is wrong. `boot`: no verb is at work
@@ -121,8 +122,8 @@ queue_check() {
   check_boot=${1:-} check_keyed='' check_orphans=0
   check_slips && check_flats && check_keys || return
   [ $check_orphans -eq 0 ] ||
-    check_say "queue '%s': %s bodies without a message, of killed pushes or of pushes at work: %s" \
-      "$queue" "$check_orphans" 'the first verb after a boot removes those of killed ones'
+    check_say '%s bodies without a message, of killed pushes or of pushes at work: %s' \
+      "$check_orphans" 'the first verb after a boot removes those of killed ones'
 }
 
 # check_slips - bury each message whose body is not whole; check_body for each body without a slip
@@ -209,7 +210,7 @@ check_bury() {
   esac
   message_bury '' "$1"
   case $? in
-  0) check_say "queue '%s': message %s was $1: buried" "$queue" "$id" || : ;;
+  0) check_say "message %s was $1: buried" "$id" || : ;;
   # RACE: it was taken or settled since the list
   66) ;;
   *) return 74 ;;
@@ -221,13 +222,13 @@ check_bury() {
 check_body() {
   [ -n "$check_boot" ] || { check_orphans=$((check_orphans + 1)); return 0; }
   rm -f "$q/body/$1" || { disk_failed "$q/body"; return; }
-  check_say "queue '%s': what a killed push left of %s was removed" "$queue" "$1"
+  check_say 'what a killed push left of %s was removed' "$1"
 }
 
 # check_set_aside PATH - set aside the file, which is no slip, and say so
 check_set_aside() {
   set_aside "${1#"$q/"}" || return
-  check_say "queue '%s': %s is no slip: set aside in tmp/" "$queue" "${strange_shown##*/}"
+  check_say '%s is no slip: set aside in tmp/' "${strange_shown##*/}"
 }
 
 # check_flats - check_flat for each flat file that has bad lines
@@ -249,9 +250,8 @@ check_flat() {
     why="queue '$queue': cannot read ${check_path#"$q/"}"
     [ -n "${check_doctor:-}" ] && ! cat "$check_path" >/dev/null 9>&- || return 74
     set_aside "${check_path#"$q/"}" || return
-    check_said="queue '%s': a flat file cannot be read: set aside in tmp/"
-    check_say "$check_said, %s messages from %s to %s" "$queue" "$flat_count" "$flat_first" \
-      "$flat_last"
+    check_say 'a flat file cannot be read: set aside in tmp/, %s messages from %s to %s' \
+      "$flat_count" "$flat_first" "$flat_last"
     return 0
   }
   # CRASH: new names, since a killed doctor may have left others
@@ -262,8 +262,8 @@ check_flat() {
     { disk_failed "$q/tmp"; rm -f "$check_new" "$check_aside"; return 74; }
   check_good=${check_bad#* } check_good=${check_good% *}
   [ -s "$check_aside" ] || rm -f "$check_aside"
-  check_say "queue '%s': %s of %s lines of a flat file were damaged: set aside in tmp/" \
-    "$queue" "$((flat_count - check_good))" "$flat_count"
+  check_say '%s of %s lines of a flat file were damaged: set aside in tmp/' \
+    "$((flat_count - check_good))" "$flat_count"
   # CRASH: between two renames, the file has fewer lines than its name says, as before: no verb
   # hands them out, and the next doctor goes on
   check_whole=$flat_priority.$flat_first.$flat_last.$check_good.$flat_tries.$flat_nonce

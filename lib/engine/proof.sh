@@ -106,12 +106,10 @@ take_nothing() {
   # shellcheck disable=SC2086 # names without blanks
   queues_nothing $take_there
   take_code=$?
-  case $take_code in
-  66)
-    [ -n "$take_open$nothing_delayed" ] || { why="closed and empty"; return 69; }
-    why='nothing there'
-    return 66 ;;
-  0) ;;
+  case $take_code.$take_open$nothing_delayed in
+  0.*) ;;
+  66.) why='closed and empty'; return 69 ;;
+  66.*) why='nothing there'; return 66 ;;
   *) return $take_code ;;
   esac
   # RACE: a message came meanwhile, and is gone now. Repeat, but not for ever
