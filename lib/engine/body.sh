@@ -14,12 +14,12 @@ body_look() {
     ! cat "$q/body/$slip_id" >/dev/null 9>&- || return 75
     return 74
   }
-  [ "${body_count##* }" = "$letters" ]
+  [ "${body_count##* }" = "$measured" ]
 }
 
-# body_text - print the letters of base64 in the body, in linear time
+# body_text - print the body without what is no base64 and no newline, in linear time
 body_text() {
-  tr -dc 'A-Za-z0-9+/=' <"$q/body/$slip_id" 9>&-
+  tr -dc 'A-Za-z0-9+/=\n' <"$q/body/$slip_id" 9>&-
 }
 
 # body_fault - set body_reason if nobody can have the message: `damaged`, or `unreadable` at the

@@ -118,8 +118,8 @@ def test_a_spool_whose_making_was_killed(flatq, spool, tmp_path):
 
 def test_a_boot_sees_what_is_wrong_in_one_of_many_queues(flatq, spool, clock):
     """One listing shows many queues; each with anything to do is recovered as if it were alone."""
-    names = ["quiet", "damaged", "short", "bodiless", "orphan", "strange", "placeless", "unmarked",
-        "reserved", "popped", "folded", "keyed", "half"]
+    names = ["quiet", "damaged", "short", "unended", "bodiless", "orphan", "strange", "placeless",
+        "unmarked", "reserved", "popped", "folded", "keyed", "half"]
     for name in names:
         push(flatq, b"1234", name)
         push(flatq, b"later", "-d", "1000", name)
@@ -130,6 +130,8 @@ def test_a_boot_sees_what_is_wrong_in_one_of_many_queues(flatq, spool, clock):
         for name in names}
     first["damaged"].write_bytes(b"\0" * 8 + b"\n")
     first["short"].write_bytes(b"MTIz\n")
+    # a power cut has kept the size, and not the newline
+    first["unended"].write_bytes(b"MTIzNA==\0")
     first["bodiless"].unlink()
     (spool / "orphan/body/000000000900").write_bytes(b"MTIz\n")
     (spool / "strange/wal/junk").touch()
@@ -141,7 +143,7 @@ def test_a_boot_sees_what_is_wrong_in_one_of_many_queues(flatq, spool, clock):
     push(flatq, b"3", "-k", "key", "keyed")
     clock.reboot("second")
     assert flatq("push", "quiet", input=b"3", check=0).status == 0
-    for name in ("damaged", "short", "bodiless"):
+    for name in ("damaged", "short", "unended", "bodiless"):
         assert flatq("list", name, check=0).out.split(b"\n")[-2].endswith(b" damaged"), name
         assert pop(flatq, name) == b"2"
     assert not (spool / "orphan/body/000000000900").exists() and not (
