@@ -198,13 +198,12 @@ def test_with_curl(flatq, door):
 
     stored = curl(f"{url}?group-id=my-fancy-group", "-d", "Waddap")
     assert stored.headers["message-md5"] == "c59688cd1ef3ed3c377f240939d63a5a"
-    assert curl(f"{url}?group-id=my-fancy-group", "-d", "Waddap").status == 204
-    got = curl(f"{url}?visibility-timeout=10")
-    assert (got.body, got.headers["message-id"]) == (b"Waddap", stored.headers["message-id"])
-    receipt = got.headers["message-receipt-id"]
-    patch = curl("-X", "PATCH", f"{url}?receipt-id={receipt}?visibility-timeout=30")
-    gone = curl("-X", "DELETE", f"{url}?receipt-id={receipt}")
-    assert {one.headers["message-id"] for one in (patch, gone)} == {stored.headers["message-id"]}
+    got = curl(url)
+    assert got.body == b"Waddap"
+    settled = f"{url}?receipt-id={got.headers['message-receipt-id']}&visibility-timeout=30"
+    for method in ("PATCH", "DELETE"):
+        said = curl("-X", method, settled)
+        assert said.headers["message-id"] == stored.headers["message-id"]
     # a body that is large enough for Expect: 100-continue, and one of unknown length
     large = flatq.home / "large"
     large.write_bytes(os.urandom(2_000_000))
@@ -574,30 +573,75 @@ def test_tls(launched, tmp_path):
     connection.close()
 
 
-# ---- groups
+# ---- groups, visibility and receipts
 
 
-def test_one_in_flight_and_oldest_of_all(shell, flatq):
-    for group, body in [("b", b"1"), ("a", b"2"), ("b", b"3"), ("a", b"4"), ("c", b"5")]:
-        posted(flatq, group, body)
-    got = talk(flatq, *[request("GET", "/queue")] * 4)
-    assert [answer.body for answer in got] == [b"1", b"2", b"5", b""] and got[3].status == 204
-    assert ask_status(flatq, "GET", "/queue?group-id=b") == 204
-    settle(flatq, "DELETE", got[1])
-    assert ask_status(flatq, "GET", "/queue?group-id=b") == 204
-    assert ask(flatq, "GET", "/queue?group-id=a").body == b"4"
-    settle(flatq, "PATCH", got[0], "&visibility-timeout=0")
-    again = ask(flatq, "GET", "/queue")
-    assert (again.body, again.headers["message-id"]) == (b"1", got[0].headers["message-id"])
-    assert again.headers["message-receipt-id"] != got[0].headers["message-receipt-id"]
+CONVERSATIONS = {
+    "one in flight, and the oldest of all": """
+        POST b 1; POST a 2; POST b 3; POST a 4; POST c 5
+        GET | 200 1 as first; GET | 200 2 as second; GET | 200 5; GET | 204
+        GET group-id=b | 204; DELETE second; GET group-id=b | 204; GET group-id=a | 200 4
+        PATCH first 0; GET | 200 1; DELETE first | 204""",
+    "what a verb has popped lies in out/ until a sweep, and is not in flight": """
+        push g <1; pop g | 1; GET | 204; GET group-id=g | 204; push g <2; GET group-id=g | 200 2""",
+    "a group is a queue, and the SHA-256 of a message its key": f"""
+        push jobs <1; GET group-id=jobs | 200 1 as first
+        POST jobs&deduplication-id=k 2; push -k k jobs <x | 2 dup
+        push -k {hashlib.sha256(b"zz").hexdigest()} jobs <zz; POST jobs zz | 204
+        pop jobs | 2; DELETE first; reserve jobs; push jobs <y; GET group-id=jobs | 204""",
+    "receipts of the longest names": "".join(f"""
+        push {name} <x; GET visibility-timeout=0 | 200 x as older; GET | 200 x as newer
+        PATCH newer 9; DELETE newer; DELETE older | 204""" for name in ("x" * 200, "$E9" * 66)),
+    "full and closed": """
+        create -b 1 small; POST small 1; POST small 2 | 503; GET | 200 1
+        close small; POST small 2 | 503; GET | 204""",
+    "only the receipt of the last reader is good": """
+        POST g 1; POST g 2; GET visibility-timeout=0 | 200 1 as one
+        GET visibility-timeout=0 | 200 1 as two; GET visibility-timeout=0 | 200 1 as last
+        DELETE one | 204; PATCH two 5 | 204; PATCH last 60; GET | 204; PATCH last 0; DELETE last
+        GET visibility-timeout=1 | 200 2 as older; GET | 204; later 1.1
+        GET visibility-timeout=86400 | 200 2 as newer; DELETE older | 204; DELETE newer""",
+    "a message whose time is over keeps its place": """
+        POST a 1; POST b 2; GET visibility-timeout=0 | 200 1
+        GET visibility-timeout=0 | 200 1; GET visibility-timeout=0 | 200 1""",
+    "PATCH of what is ready again, and of what is delayed or buried": """
+        POST g 1; POST g 2; GET | 200 1 as first; reserve g | as other; PATCH first 0
+        PATCH first 60 | 204; delete other; PATCH first 60; PATCH first 90; GET | 204
+        release -d 60 first; PATCH first 60 | 204; bury first; PATCH first 60 | 204""",
+    "a receipt is that of the verbs": """
+        POST g 1; POST g 2; GET | 200 1 as ours; peek g:1 | 1; touch ours; delete ours
+        DELETE ours | 204; reserve -t 60 g | as theirs; PATCH theirs 9; DELETE theirs""",
+}
+QUERY = {"POST": "group-id={}", "GET": "{}", "DELETE": "receipt-id={}",
+         "PATCH": "receipt-id={}&visibility-timeout={}"}
 
 
-def test_nothing_there_behind_a_pop(flatq):
-    """What a verb has popped lies in out/ until a sweep."""
-    flatq("push", "g", input=b"x", check=0)
-    assert flatq("pop", "g", check=0).out == b"x" and list((flatq.spool / "g/out").iterdir())
-    assert ask_status(flatq, "GET", "/queue") == 204
-    assert ask_status(flatq, "GET", "/queue?group-id=g") == 204
+@pytest.mark.parametrize("what", CONVERSATIONS)
+def test_conversation(shell, flatq, clock, what):
+    """A step is a request or a verb and the first words of its answer: 200, if none is given. `as`
+    names the receipt. The clock stands still but for `later`."""
+    receipts = {}
+    for step in re.split(r"[;\n]\s*", CONVERSATIONS[what].strip()):
+        asked, _, wanted = step.partition("|")
+        wanted, _, name = wanted.partition(" as ")
+        verb, *words = [receipts.get(word, word) for word in asked.split()]
+        given = words.pop().lstrip("<").encode() if "<" in asked or verb == "POST" else b""
+        if verb == "later":
+            clock.advance(float(words[0]))
+            continue
+        if verb in QUERY:
+            # a receipt needs no encoding, and may have one
+            words = [quote(word, safe="") for word in words] if verb == "DELETE" else [*words, ""]
+            said = ask(flatq, verb, "/queue?" + QUERY[verb].format(*words), given or None)
+            assert said.status != 503 or "retry-after" in said.headers
+            receipt, told = said.headers.get("message-receipt-id"), [str(said.status)]
+            told += said.body.decode().split()
+        else:
+            told = flatq(verb, *words, input=given, check=0).out.decode().split()
+            receipt = "".join(told[:1])
+        wanted = wanted.split() or (["200"] if verb in QUERY else [])
+        assert told[: len(wanted)] == wanted, (step, told)
+        receipts[name] = receipt
 
 
 def test_a_mark_is_no_claim(shell, flatq):
@@ -610,24 +654,6 @@ def test_a_mark_is_no_claim(shell, flatq):
     flatq("unclaim", "-c", "me", "g", check=0)
     mark.touch()
     assert ask(flatq, "GET", "/queue").body == b"x"
-
-
-def test_groups_are_queues(flatq):
-    flatq("push", "jobs", input=b"by a verb", check=0)
-    got = ask(flatq, "GET", "/queue?group-id=jobs")
-    assert got.body == b"by a verb"
-    assert ask_status(flatq, "POST", "/queue?group-id=jobs&deduplication-id=k", b"by http") == 200
-    assert flatq("push", "-k", "k", "jobs", input=b"x", check=0).out.endswith(b" dup\n")
-    key = hashlib.sha256(b"zz").hexdigest()
-    assert flatq("push", "-k", key, "jobs", input=b"zz", check=0).out
-    assert posted(flatq, "jobs", b"zz")[0].status == 204, "the SHA-256 of the message is its key"
-    # a verb gets the group's next message, although one is in flight; but a message that a verb
-    # holds blocks the group over HTTP
-    assert flatq("pop", "jobs", check=0).out == b"by http"
-    settle(flatq, "DELETE", got)
-    flatq("reserve", "jobs", check=0)
-    flatq("push", "jobs", input=b"y", check=0)
-    assert ask_status(flatq, "GET", "/queue?group-id=jobs") == 204
 
 
 NAMES = [
@@ -666,24 +692,6 @@ def test_names_of_groups(shell, flatq):
     asked = [quote(one, safe="") if n % 2 else one for n, one in enumerate(receipts)]
     assert statuses(flatq, *(request("DELETE", f"/queue?receipt-id={one}") for one in asked)) == (
         [200] * len(names))
-
-
-def test_receipts_of_the_longest_name(flatq):
-    for name in ("x" * 200, "$E9" * 66 + "yy"):
-        flatq("push", name, input=b"x", check=0)
-        got = [ask(flatq, "GET", "/queue?visibility-timeout=0") for _ in range(2)]
-        got[0].headers["message-receipt-id"] = quote(got[1].headers["message-receipt-id"], safe="")
-        assert [settle(flatq, "DELETE", one) for one in got] == [200, 204]
-
-
-def test_full_and_closed(flatq):
-    flatq("create", "-b", "1", "small", check=0)
-    assert posted(flatq, "small", b"1")[0].status == 200
-    for end, refused in [("", [503, 200]), ("close", [503, 204])]:
-        if end:
-            flatq(end, "small", check=0)
-        said = talk(flatq, request("POST", "/queue?group-id=small", b"2"), request("GET", "/queue"))
-        assert [answer.status for answer in said] == refused and "retry-after" in said[0].headers
 
 
 # ---- faults of the system
@@ -759,36 +767,7 @@ def test_other_groups_go_on_beside_one_that_is_broken(flatq):
     assert ask(flatq, "GET", "/queue").body == b"1"
 
 
-# ---- visibility and long polls
-
-
-def test_visibility(shell, flatq, clock):
-    posted(flatq, "g", b"1", b"2")
-    same = [ask(flatq, "GET", "/queue?visibility-timeout=0") for _ in range(3)]
-    assert {answer.body for answer in same} == {b"1"}
-    assert len({answer.headers["message-receipt-id"] for answer in same}) == 3
-    assert len({answer.headers["message-id"] for answer in same}) == 1
-    # only the receipt of the last reader is good
-    assert settle(flatq, "DELETE", same[0]) == 204
-    assert settle(flatq, "PATCH", same[1], "&visibility-timeout=5") == 204
-    # its time is over, but nobody has read the message again
-    assert settle(flatq, "PATCH", same[2], "&visibility-timeout=60") == 200
-    assert ask_status(flatq, "GET", "/queue") == 204, "it is invisible again"
-    assert settle(flatq, "PATCH", same[2], "&visibility-timeout=0") == 200
-    assert settle(flatq, "DELETE", same[2]) == 200
-    one, none = talk(flatq, request("GET", "/queue?visibility-timeout=1"), request("GET", "/queue"))
-    assert (one.body, none.status) == (b"2", 204)
-    clock.advance(1.1)
-    two = ask(flatq, "GET", "/queue?visibility-timeout=86400")
-    assert two.body == b"2"
-    assert [settle(flatq, "DELETE", answer) for answer in (one, two)] == [204, 200]
-
-
-def test_a_message_whose_time_is_over_keeps_its_place(shell, flatq, clock):
-    """The clock stands still, so nothing else has put it back within this second."""
-    posted(flatq, "a", b"1")
-    posted(flatq, "b", b"2")
-    assert [ask(flatq, "GET", "/queue?visibility-timeout=0").body for _ in range(3)] == [b"1"] * 3
+# ---- long polls
 
 
 def test_expired_receipt_of_a_folded_message(flatq):
@@ -806,29 +785,21 @@ def test_long_poll(flatq, door, clock, stub):
     """The clock stands still, so the first two clients go on only because they are woken. Then time
     passes for the third, who waits in vain."""
     clock.runs_sleep(stub)
-    door, found = door(), {}
-
-    def wait(name, target):
-        found[name] = door.ask("GET", target)
-
+    door = door()
     assert door.ask("POST", "/queue?group-id=busy", b"1").status == 200
     held = door.ask("GET", "/queue")
     assert door.ask("POST", "/queue?group-id=busy", b"2").status == 200
-    threads = [threading.Thread(target=wait, args=args) for args in [
-        ("nothing", "/queue?group-id=nothing&wait=1"), ("busy", "/queue?group-id=busy&wait=20"),
-        ("new", "/queue?wait=20")]]
-    for thread in threads:
-        thread.start()
-    wait_for(lambda: sorted(clock.sleepers().values()) == [1, 2, 2], "three clients that wait")
-    assert door.ask("POST", "/queue?group-id=made-now", b"3").status == 200
-    threads[2].join(100)
-    assert found["new"].body == b"3"
-    assert door.settle("DELETE", held).status == 200
-    threads[1].join(100)
-    assert found["busy"].body == b"2" and "nothing" not in found
-    clock.passes_until(lambda: "nothing" in found,
-                       lambda: [left for left in clock.sleepers().values() if left > 0])
-    assert found["nothing"].status == 204
+    with ThreadPoolExecutor(3) as clients:
+        nothing, busy, new = [clients.submit(door.ask, "GET", f"/queue?{query}") for query in (
+            "group-id=nothing&wait=1", "group-id=busy&wait=20", "wait=20")]
+        wait_for(lambda: sorted(clock.sleepers().values()) == [1, 2, 2], "three clients that wait")
+        assert door.ask("POST", "/queue?group-id=made-now", b"3").status == 200
+        assert new.result(100).body == b"3"
+        assert door.settle("DELETE", held).status == 200
+        assert busy.result(100).body == b"2" and not nothing.done()
+        clock.passes_until(nothing.done,
+                           lambda: [left for left in clock.sleepers().values() if left > 0])
+        assert nothing.result().status == 204
     wait_for(lambda: not waiting(flatq), "nothing is left")
 
 
@@ -843,21 +814,7 @@ def test_long_poll_until_a_timeout_of_visibility(flatq):
     assert ask(flatq, "GET", "/queue?wait=600").body == b"1"
 
 
-# ---- ids and receipts
-
-
-def test_a_receipt_is_that_of_the_verbs(shell, flatq):
-    """Verbs take it, and its id; the door takes those of verbs."""
-    stored = posted(flatq, "g", b"1", b"2", b"3")
-    got = ask(flatq, "GET", "/queue")
-    assert got.headers["message-id"] == stored[0].headers["message-id"]
-    receipt = got.headers["message-receipt-id"]
-    assert flatq("peek", f"g:{got.headers['message-id']}", check=0).out == b"1"
-    assert flatq("touch", receipt).status == flatq("delete", receipt).status == 0
-    assert settle(flatq, "DELETE", got) == 204
-    theirs = flatq("reserve", "-t", "60", "g", check=0).out.split()[0].decode()
-    assert ask_status(flatq, "PATCH", f"/queue?receipt-id={theirs}&visibility-timeout=9") == 200
-    assert ask_status(flatq, "DELETE", f"/queue?receipt-id={theirs}") == 200
+# ---- receipts
 
 
 def test_a_receipt_cannot_be_made_up(shell, flatq):
@@ -1208,49 +1165,40 @@ def test_documents_multi_threaded_test(flatq, door):
     comes once, in order within its group, and none is left."""
     door = door()
     producers, each, consumers, groups = 10, 40 if everything() else 10, 10, 5
-    got, failures, produced = {f"g{n}": [] for n in range(groups)}, [], threading.Event()
-    stored = {}
+    got, stored, produced = {f"g{n}": [] for n in range(groups)}, {}, threading.Event()
 
     def produce(producer):
         connection = door.connect(60)
-        try:
-            for n in range(each):
-                group, body = f"g{(producer + n) % groups}", f"{producer}.{n}".encode()
-                began = time.monotonic()
-                said = door.ask("POST", f"/queue?group-id={group}", body, connection=connection)
-                assert said.status == 200, said
-                stored[producer, n] = began, time.monotonic()
-        except Exception as error:
-            failures.append(error)
+        for n in range(each):
+            group, body = f"g{(producer + n) % groups}", f"{producer}.{n}".encode()
+            began = time.monotonic()
+            said = door.ask("POST", f"/queue?group-id={group}", body, connection=connection)
+            assert said.status == 200, said
+            stored[producer, n] = began, time.monotonic()
 
     def consume():
         connection = door.connect(60)
-        try:
-            while True:
-                done = produced.is_set()
-                said = door.ask("GET", "/queue?wait=3", connection=connection)
-                if said.status == 204:
-                    if done:
-                        return
-                    continue
-                assert said.status == 200, said
-                producer, n = map(int, said.body.split(b"."))
-                got[f"g{(producer + n) % groups}"].append((producer, n))
-                gone = door.settle("DELETE", said, connection=connection)
-                assert gone.status == 200, (said, gone)
-        except Exception as error:
-            failures.append(error)
+        while True:
+            done = produced.is_set()
+            said = door.ask("GET", "/queue?wait=3", connection=connection)
+            if said.status == 204:
+                if done:
+                    return
+                continue
+            assert said.status == 200, said
+            producer, n = map(int, said.body.split(b"."))
+            got[f"g{(producer + n) % groups}"].append((producer, n))
+            gone = door.settle("DELETE", said, connection=connection)
+            assert gone.status == 200, (said, gone)
 
-    makers = [threading.Thread(target=produce, args=(n,)) for n in range(producers)]
-    takers = [threading.Thread(target=consume) for _ in range(consumers)]
-    for thread in makers + takers:
-        thread.start()
-    for thread in makers:
-        thread.join()
-    produced.set()
-    for thread in takers:
-        thread.join()
-    assert not failures, failures[:3]
+    with ThreadPoolExecutor(producers + consumers) as clients:
+        takers = [clients.submit(consume) for _ in range(consumers)]
+        try:
+            list(clients.map(produce, range(producers)))
+        finally:
+            produced.set()
+        for taker in takers:
+            taker.result()
     found = [message for messages in got.values() for message in messages]
     assert len(found) == len(set(found)) == producers * each
     for messages in got.values():

@@ -233,22 +233,6 @@ def test_what_a_dead_owner_holds_is_not_in_flight(shell, flatq, clock):
         door.end()
 
 
-def test_patch_of_what_is_ready_again(shell, flatq):
-    """The message's time is over, and another one of its group is in flight."""
-    posted(flatq, "g", b"one", b"two")
-    got = ask(flatq, "GET", "/queue")
-    other = flatq("reserve", "g", check=0).out.split()[0].decode()
-    patch = lambda seconds: settle(flatq, "PATCH", got, f"&visibility-timeout={seconds}")
-    assert [patch(0), patch(60)] == [200, 204]
-    flatq("delete", other, check=0)
-    assert [patch(60), patch(90), ask_status(flatq, "GET", "/queue")] == [200, 200, 204]
-    # what is buried or delayed is not in flight
-    receipt = got.headers["message-receipt-id"]
-    for verb in (["release", "-d", "60"], ["bury"]):
-        flatq(*verb, receipt, check=0)
-        assert patch(60) == 204, verb
-
-
 @pytest.mark.parametrize("call", ["openat", "getdents64"])
 @pytest.mark.parametrize("target", ["/queue/stats", "/metrics", "/"])
 def test_a_spool_that_cannot_be_listed_is_not_one_without_queues(flatq, target, call):
