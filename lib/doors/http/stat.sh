@@ -29,8 +29,8 @@ do_look() {
   stat_now=$clock_s
   # awk fails without the line `logs`, behind which nothing is believed
   text=$({ stat_print | exec awk -v "form=$stat_form" -v "now=$stat_now" -v "host=${host#x}" \
-    -f "$lib/doors/http/stat.awk" - html=1 "$lib/doors/http/page.html"; } </dev/null) &&
-    [ -n "$text" ] || { why='the queues cannot be read'; say_failed 74; return; }
+    -f "$lib/doors/http/stat.awk" - html=1 "$lib/doors/http/page.html"; } </dev/null) ||
+    { why='the queues cannot be read'; say_failed 74; return; }
   case $stat_form in
   page | queue)
     header Content-Security-Policy "default-src 'none'; img-src data:; style-src 'unsafe-inline'; \

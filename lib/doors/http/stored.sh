@@ -79,13 +79,13 @@ post_batch() {
 # batch_next - store the next message. Return 1, with the last line in `said`, if none can follow
 batch_next() {
   batch_read || return
-  batch_left=$((batch_left - ${#request_line} - 1)) post_key=
+  said='422 LENGTH[ DEDUPLICATION-ID], a newline, so many bytes and a newline, please'
   # A valid line is shorter
-  [ ${#request_line} -le 1546 ] || request_line=-
+  [ ${#request_line} -le 1546 ] || return
+  batch_left=$((batch_left - ${#request_line} - 1)) post_key=
   case $request_line in
   *' '*) post_key=${request_line#* } request_line=${request_line%% *} ;;
   esac
-  said='422 LENGTH[ DEDUPLICATION-ID], a newline, so many bytes and a newline, please'
   is_number "$request_line" 999999999 && [ $((number + 1)) -le $batch_left ] || return
   post_size=$number batch_left=$((batch_left - number - 1))
   said='422 a deduplication-id has 1 to 128 characters'
