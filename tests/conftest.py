@@ -6,57 +6,48 @@ import signal
 import sys
 import tempfile
 from collections import Counter
+from inspect import signature
+from itertools import groupby
 from pathlib import Path
 
 import pytest
 
+import machine
 from running import (  # noqa: F401
-    LIB, ROOT, SERVING, SHELLS, Result, Runner, booted, chance, everything, fuzz, left, make, need,
-    put_stub, runs_stubs, said_by, share, shell_of)
-
-# Each run tries the same. `make test SEED=...` takes other chances
-USUAL_SEED = "127938485"
+    LIB, ROOT, SHELLS, Result, Runner, booted, chance, everything, fuzz, left, make, need, put_stub,
+    said_by, share, shell_of)
 
 # pytest keeps its compiled tests: collecting them takes half the time
 sys.dont_write_bytecode, sys.pycache_prefix = False, str(ROOT / ".venv/pycache")
 
-from crash import campaign
 from crash.families.clients import free
-from crash.gate import processes as living  # noqa: F401
 from crash.gate.processes import listening, wait_for  # noqa: F401
 
 
 def pytest_configure(config):
-    """TERM ends a run as ^C does, so that the run first ends what its tests have started."""
+    """HUP and TERM end a run as ^C does, so that the run first ends what its tests have started. A
+    shell that starts us in the background, or nohup, ignores some of these signals, and all that
+    the tests start would inherit that."""
+    ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    signal.signal(signal.SIGHUP, (lambda *_: None) if ignored else signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    # a shell that starts us in the background, or nohup, ignores these signals, and all that the
-    # tests start would inherit that
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
-    if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
-        signal.signal(signal.SIGHUP, lambda *_: None)
-    os.environ.setdefault("FLATQ_SEED", USUAL_SEED)
-    # on a disk, a run takes half as long again
-    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(campaign.memory()))
+    # each run tries the same. `make test SEED=...` takes other chances
+    os.environ.setdefault("FLATQ_SEED", "127938485")
     if "FLATQ_TEST_WORK" not in os.environ:  # the processes of pytest-xdist find it set
-        place = campaign.workplace()
-        os.environ["FLATQ_TEST_WORK"] = str(place.__enter__())
-        config.add_cleanup(lambda: place.__exit__(None, None, None))
+        machine.own(config.add_cleanup)
 
 
 def pytest_terminal_summary(terminalreporter):
-    """The number of trials of each family of the crash laboratory."""
+    """The seed, and the number of trials of each family of the crash laboratory."""
     trials = Counter()
-    for reports in terminalreporter.stats.values():
-        for report in reports:
-            if getattr(report, "when", "") == "call":
-                trials.update(dict(value for name, value in report.user_properties
-                    if name == "trials"))
-    if trials:
-        terminalreporter.write_line("trials: " + ", ".join(f"{family} {count:,}" for family,
-            count in trials.items()))
-    terminalreporter.write_line(f"seed {os.environ['FLATQ_SEED']}"
-        + (", everything" if everything() else ""))
+    for report in sum(terminalreporter.stats.values(), []):
+        if getattr(report, "when", "") == "call":
+            trials.update(dict(value for name, value in report.user_properties if name == "trials"))
+    terminalreporter.write_line(", ".join([
+        f"seed {os.environ['FLATQ_SEED']}", *["everything"] * everything(),
+        *(f"{count:,} trials of {family}" for family, count in trials.items())]))
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist adds a test's group to its name
@@ -71,20 +62,19 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(pytest.mark.xdist_group("spark"))
     if config.option.keyword or any("::" in str(arg) for arg in config.args):
         return
-    tests = {}
-    for item in items:
-        tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    kept = set()
-    for those in tests.values():
+    kept = []
+    for _, those in groupby(items, lambda item: item.nodeid.partition("[")[0]):
+        those = list(those)
         marked = those[0].get_closest_marker
         if everything():
-            kept.update(by_turns(those[::3] if marked("costly") else those))
-            continue
-        whole = marked("whole") or those[0].path.parent == ROOT / "tests/tree"
-        those = [item for item in those if not any(map(item.get_closest_marker, ("slow", "timed")))]
-        kept.update(those if whole else those[::3])
-    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
-    items[:] = [item for item in items if item in kept]
+            kept += by_turns(those[::3] if marked("costly") else those)
+        else:
+            whole = marked("whole") or those[0].path.parent == ROOT / "tests/tree"
+            marks = ("slow", "timed")
+            those = [item for item in those if not any(map(item.get_closest_marker, marks))]
+            kept += those if whole else those[::3]
+    config.hook.pytest_deselected(items=list(set(items) - set(kept)))
+    items[:] = kept
 
 
 def by_turns(those):
@@ -107,14 +97,12 @@ def by_turns(those):
 def pytest_generate_tests(metafunc):
     """A test that is marked `shells`, or has an argument `shell`, has a case under each shell; one
     of the engine's also, in `make test-all`, under dash with uutils' programs and on the disk."""
-    names = metafunc.function.__code__.co_varnames[: metafunc.function.__code__.co_argcount]
-    marked = metafunc.definition.get_closest_marker("shells")
+    marked = metafunc.definition.get_closest_marker
     # a fixture that overrides `flatq` has to name `shell` as well
-    assert "shell" in metafunc.fixturenames or not marked, metafunc.definition.nodeid
-    if "shell" in names or marked:
-        timed = metafunc.definition.get_closest_marker("timed")
+    assert "shell" in metafunc.fixturenames or not marked("shells"), metafunc.definition.nodeid
+    if "shell" in signature(metafunc.function).parameters or marked("shells"):
         engine = metafunc.definition.path.parent == ROOT / "tests/engine"
-        uutils = everything() and engine and not timed
+        uutils = everything() and engine and not marked("timed")
         metafunc.parametrize("shell", [*SHELLS, *(["uutils"] if uutils else [])], indirect=True)
 
 
@@ -168,8 +156,7 @@ def spark(tmp_path_factory):
 def stub(flatq, tmp_path):
     """stub(NAME, SCRIPT) puts a program into flatq's PATH, in front of the real one, which is
     $REAL, and returns its path. $ONCE is a file of this path and `.once`, which the script may
-    create. A shell may run its own program instead, as some builds of busybox do; then the test is
-    skipped."""
+    create."""
     place = tmp_path / "stubs"
 
     def put(name, script):
@@ -177,25 +164,9 @@ def stub(flatq, tmp_path):
         put_stub(flatq, place / name, f"ONCE={place}/{name}.once", script)
         if not flatq.env["PATH"].startswith(f"{place}:"):
             flatq.env["PATH"] = f"{place}:{flatq.env['PATH']}"
-        if not runs_stubs(os.path.realpath(flatq.shell), name):
-            pytest.skip(f"this shell runs its own {name}, whatever PATH says")
         return place / name
 
     return put
-
-
-@pytest.fixture
-def says(shell):
-    """says(SCRIPT): what the script prints under the shell of the test."""
-    return lambda script: said_by(shell, script)
-
-
-@pytest.fixture
-def honest(says):
-    """A shell whose base64 fails if it cannot write. With another base64, no verb can notice the
-    failed write."""
-    if not says("printf QUJD | base64 -d >/dev/full 2>&- || echo it does"):
-        pytest.skip("this shell's own base64 reports no failed write")
 
 
 @pytest.fixture
@@ -210,19 +181,17 @@ def clock(request, flatq, tmp_path):
 
 
 @pytest.fixture
-def launched(flatq):
+def launched(request, flatq):
     """launched(...) starts a stalk.Launched, or another KIND of it: ./launch with a door. It ends
     with the test."""
     from stalk import Launched
-    doors = []
 
     def start(*args, kind=Launched, **more):
-        doors.append(kind(flatq, *args, **more))
-        return doors[-1]
+        door = kind(flatq, *args, **more)
+        request.addfinalizer(door.end)
+        return door
 
-    yield start
-    for one in doors:
-        one.end()
+    return start
 
 
 @pytest.fixture

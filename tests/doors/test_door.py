@@ -388,7 +388,7 @@ def test_a_fork_that_fails_is_answered(flatq, verb, said):
     assert number > first and done.returncode == 0
 
 
-def test_a_message_that_cannot_be_answered_with_is_back(shell, flatq, honest):
+def test_a_message_that_cannot_be_answered_with_is_back(shell, flatq):
     """Standard output is closed, or breaks in the middle of the message."""
     push(flatq, b"x" * 300_000, "jobs")
     for verb in ("pop", "reserve", "@pop", "pop -l"):

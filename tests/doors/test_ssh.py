@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import pytest
 
-from conftest import LIB, ROOT, SERVING, everything, share, wait_for
+from conftest import LIB, ROOT, SHELLS, everything, share, wait_for
 from engine import lies, push, refused, words_of
 from sshd import Sshd
 from test_remote import ANY, there_and_back
@@ -58,7 +58,7 @@ def there(flatq, sshd, *words, **more):
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("shell", share("there and back, ssh", SERVING, 1), indirect=True)
+@pytest.mark.parametrize("shell", share("there and back, ssh", SHELLS, 1), indirect=True)
 def test_there_and_back(far):
     """test_remote.py has the same over TCP."""
     there_and_back(far)

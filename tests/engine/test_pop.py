@@ -176,7 +176,7 @@ def test_an_owner_that_lives_keeps_it(shell, flatq):
     empty(flatq)
 
 
-def test_standard_output_that_cannot_be_written(shell, flatq, honest):
+def test_standard_output_that_cannot_be_written(shell, flatq):
     push(flatq, b"keyed " + BIG, "-k", "key")
     push(flatq, b"second")
     for script in ('exec "$@" >&-', 'exec "$@" >/dev/full'):

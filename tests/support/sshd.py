@@ -5,7 +5,6 @@ import contextlib
 import fcntl
 import os
 import pwd
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -77,9 +76,8 @@ class Sshd:
     key(NAME, COMMAND) may only run the command."""
 
     def __init__(self, place):
-        # A user's PATH may not have it
-        self.program = shutil.which("sshd", path=os.environ["PATH"] + ":/usr/sbin") or need("sshd")
-        need("ssh", "ssh-keygen", "setpriv")
+        # sshd wants the path of its own file
+        self.program = os.path.realpath(need("sshd", "ssh", "ssh-keygen", "setpriv"))
         self.place, self.port = Path(place), free()
         self.place.mkdir()
         self.user = pwd.getpwuid(os.getuid()).pw_name

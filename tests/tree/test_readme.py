@@ -46,7 +46,7 @@ def run(tmp_path, flatq_dir, items, **more):
     done = subprocess.run(
         ["sh"], input=script.encode(), cwd=tmp_path, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, timeout=100,
-        env={"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "HOME": str(tmp_path),
+        env={"PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "HOME": str(tmp_path),
         "FLATQ_DIR": str(flatq_dir), "FLATQ_SYNC": "off", **more},
     )
     return done.stdout.decode()

@@ -9,6 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
+import machine
+from conftest import need
 from engine import alive, carriers, command_of, number_used, stranger  # noqa: F401
 
 
@@ -68,3 +70,16 @@ def test_a_number_that_is_still_a_sessions(stranger):
     assert not alive(leader.pid) and number_used(leader.pid)
     os.kill(member, signal.SIGKILL)
     assert stranger(leader.pid).pid == leader.pid
+
+
+def test_the_machine_of_a_run():
+    """Programs come from the system's packages alone, whatever the user's PATH has, and a shell of
+    busybox looks into PATH. No variable of the user is left."""
+    place = os.environ["PATH"]
+    names = set(os.listdir(place))
+    assert {os.path.dirname(os.readlink(f"{place}/{name}")) for name in names - {"busybox"}} <= set(
+        machine.PACKAGED)
+    assert "mv" in names and not names & machine.HIDDEN
+    assert machine.looks_into_path(need("busybox"))
+    assert not {"FLATQ_DIR", "FLATQ_SYNC", "LC_ALL", "LANG", "ENV"} & set(os.environ)
+    assert os.environ["HOME"].startswith(os.environ["FLATQ_TEST_WORK"])

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import LIB, ROOT, Result, need, wait_for
+from conftest import LIB, ROOT, Result, need, said_by, wait_for
 from engine import alive, children, push, refused, runs, stopped_by
 from servers import here_too
 
@@ -50,8 +50,7 @@ def gone(pid, file):
     assert not file.exists()
 
 
-@pytest.mark.shells
-def test_detached_with_a_pid_file(flatq, spool, tmp_path, says):
+def test_detached_with_a_pid_file(shell, flatq, spool, tmp_path):
     """--daemon returns when the worker is ready. The worker is in a session of its own, and holds
     no file of its starter. QUIT and TERM reach it by its pid file, which goes with it. A second
     start is refused while it lives."""
@@ -59,8 +58,8 @@ def test_detached_with_a_pid_file(flatq, spool, tmp_path, says):
     words = ["--pid-file", file, "-d", "0", "--", "sh", "-c",
         f'while [ -e "{hold}" ]; do sleep 0.02; done; echo said; {NOTE}', done]
     # if setsid does not fork, the shell starts it in the background, and the worker ignores QUIT
-    numbers = (signal.SIGQUIT, signal.SIGTERM) if says("setsid --fork true && echo it does") else (
-        signal.SIGTERM,)
+    forks = said_by(shell, "setsid --fork true && echo it does")
+    numbers = (signal.SIGQUIT, signal.SIGTERM) if forks else (signal.SIGTERM,)
     for number in numbers:
         assert started(flatq, *words) == Result(0, b"", b"")
         pid = int(file.read_text())
