@@ -1,4 +1,4 @@
-"""The small configurations that are explored, and for each wrong variant one in which it fails."""
+"""The small configurations that are explored."""
 
 from disk import DIRECTORY
 from explore import Config

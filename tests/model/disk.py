@@ -1,16 +1,17 @@
 """The disk and the file operations: names of places, slips and flat files, as short as they can be.
 
-    PRIORITY.ID.VERSION                a slip; the version stands for tries and counts: it grows
-    with every hand-out and every return SLIP@OWNER+DEADLINE                in out/ and done/; owner
-    0: none; deadline 0: none PRIORITY.FIRST.NONCE               a run, in fold/, tmp/ and head/
-    PRIORITY.FIRST.LAST.COUNT.NONCE    a flat file; its content is its slips batch.OWNER[.SEGMENT]
-    a bulk take, in out/ and done/ gone/PLACE, gone/q                 that place, or the queue, was
-    removed by drop OFFSET.COUNT, OFFSET.COUNT.flat    a segment, in claim/; OFFSET.0 a mark;
-    settled.OFFSET
+PRIORITY.ID.VERSION                a slip; its version, which stands for tries and counts, grows
+                                   with each hand-out and each return
+SLIP@OWNER+DEADLINE                in out/ and done/; owner 0: none; deadline 0: none
+PRIORITY.FIRST.NONCE               a run, in fold/, tmp/ and head/
+PRIORITY.FIRST.LAST.COUNT.NONCE    a flat file; its content is its slips
+batch.OWNER[.SEGMENT]              a bulk take, in out/ and done/
+OFFSET.COUNT, OFFSET.COUNT.flat    a segment, in claim/; OFFSET.0 a mark; settled.OFFSET
+gone/PLACE, gone/q                 that place, or the queue, was removed by drop
 
 Digits are single, so that names sort as the real ones do. The disk is a dict from path to content:
 "" for an empty file, DIRECTORY, a tuple of words for others. Every function takes the dict and
-changes it. """
+changes it."""
 
 DIRECTORY = "directory"
 
@@ -72,6 +73,44 @@ def rename(disk, old, new):
     for path in below(disk, old):
         disk[new + path[len(old):]] = disk.pop(path)
     return True
+
+
+#: the operations of `act`
+ACTS = frozenset("create write rm mkdir rmdir rmplace drop exists read".split())
+
+
+def act(disk, kind, path="", content=""):
+    """Do it, and return what it answers."""
+    whole = below(disk, path)
+    if kind == "exists":
+        return path in disk
+    if kind == "read":
+        return disk.get(path)
+    if kind == "create":
+        place = path.rpartition("/")[0]
+        if path in disk or path.count("/") > 1 and place not in disk or gone(disk, path):
+            return False
+        disk[path] = ""
+    elif kind == "write" and not gone(disk, path):
+        disk[path] = content
+    elif kind == "rm":
+        if len(whole) == 1:
+            del disk[path]
+        return None
+    elif kind == "mkdir":
+        disk[path] = DIRECTORY
+    elif kind == "rmdir":
+        if len(whole) != 1:
+            return False
+        del disk[path]
+    elif kind == "rmplace":
+        if listing(disk, path):
+            return False
+        disk[f"gone/{path}"] = ""
+    elif kind == "drop":
+        disk.clear()
+        disk["gone/q"] = ""
+    return True if kind in ("create", "rmdir", "rmplace") else None
 
 
 def gone(disk, path):

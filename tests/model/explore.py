@@ -18,6 +18,11 @@ KILLED = -2
 NONE = frozenset()
 
 
+def put(row, place, value):
+    """The tuple, with this value in that place."""
+    return (*row[:place], value, *row[place + 1:])
+
+
 class Bad(Exception):
     """A property does not hold."""
 
@@ -82,10 +87,9 @@ class Outcome:
 
 
 class Explorer:
-    def __init__(self, config, wrong=()):
+    def __init__(self, config, protocol=Protocol):
         self.config = config
-        self.protocol = Protocol(wrong, config.keys, config.bound, config.full, config.fails,
-            config.drops)
+        self.protocol = protocol(config.keys, config.bound, config.full, config.fails, config.drops)
         skip = {"pass"} | (set() if config.power else {"sync", "syncfs"}) | (set()
             if config.signals else {"signal"})
         self.programs = Programs(skip)
@@ -177,19 +181,15 @@ class Explorer:
 
     @staticmethod
     def kill(state, place, child):
-        nodes, orphans, listings = state.nodes, state.orphans, state.listings
-        there, lock = state.there, state.lock
         if child:
-            orphans = (*orphans[:place], child, *orphans[place + 1:])
+            state = state._replace(orphans=put(state.orphans, place, child))
         else:
-            nodes = (*nodes[:place], KILLED, *nodes[place + 1:])
-            lock = 0 if lock == place + 1 else lock
-        there = (*there[:place], NONE, *there[place + 1:])
-        listings = (*listings[:place], None, *listings[place + 1:])
-        return state._replace(nodes=nodes, orphans=orphans, listings=listings, lock=lock,
-            there=there, kills=state.kills - 1,
-                              holds=frozenset(hold for hold in state.holds if hold[2]
-                              or hold[1] != place + 1))
+            state = state._replace(nodes=put(state.nodes, place, KILLED),
+                lock=0 if state.lock == place + 1 else state.lock)
+        return state._replace(
+            there=put(state.there, place, NONE), listings=put(state.listings, place, None),
+            kills=state.kills - 1, holds=frozenset(
+                hold for hold in state.holds if hold[2] or hold[1] != place + 1))
 
     def results(self, state, place, op):
         """(words, result) for every result that the operation can have. A listing that was only
@@ -237,8 +237,7 @@ class Explorer:
         kind, args = op.kind, op.args
         if kind in ("ls", "least") and result == "opened":
             names = frozenset(files.listing(dict(state.disk), args[0]))
-            return state._replace(listings=(*state.listings[:place], (names, names),
-                *state.listings[place + 1:]))
+            return state._replace(listings=put(state.listings, place, (names, names)))
         disk = dict(state.disk)
         before = disk.copy()
         change = {}
@@ -248,35 +247,10 @@ class Explorer:
             result = None if op.note else "" if kind == "least" else ()
         if kind == "mv":
             result = self.move(disk, *args, op.note, change)
-        elif kind == "create":
-            result = args[0] not in disk and (args[0].count("/") < 2
-                or args[0].rpartition("/")[0] in disk) and not files.gone(disk, args[0])
-            if result:
-                disk[args[0]] = ""
+        elif kind in files.ACTS:
+            result = files.act(disk, kind, *args)
+            if kind == "create" and result:
                 self.created(disk, args[0], op.note, change)
-        elif kind == "write":
-            if not files.gone(disk, args[0]):
-                disk[args[0]] = args[1]
-        elif kind == "rm":
-            result = None
-            if disk.get(args[0]) != DIRECTORY or len(files.below(disk, args[0])) == 1:
-                disk.pop(args[0], None)
-        elif kind == "mkdir":
-            disk[args[0]] = DIRECTORY
-        elif kind == "rmdir":
-            result = len(files.below(disk, args[0])) == 1
-            if result:
-                del disk[args[0]]
-        elif kind == "rmplace":
-            result = not files.listing(disk, args[0])
-            if result:
-                disk[f"gone/{args[0]}"] = ""
-        elif kind == "drop":
-            disk = {"gone/q": ""}
-        elif kind == "exists":
-            result = args[0] in disk
-        elif kind == "read":
-            result = disk.get(args[0])
         elif kind == "dead":
             result = self.is_dead(state, args[0])
         elif kind == "holds":
@@ -303,20 +277,19 @@ class Explorer:
         if orphan and (node == END or self.programs.ops[node].child != orphan):
             node = KILLED
         if node < 0:
-            there = change.get("there", state.there)
-            change["there"] = (*there[:place], NONE, *there[place + 1:])
-            change["orphans"] = (*state.orphans[:place], "", *state.orphans[place + 1:])
+            change["there"] = put(change.get("there", state.there), place, NONE)
+            change["orphans"] = put(state.orphans, place, "")
             if change.get("lock", state.lock) == me:
                 if node == END:
                     raise Bad("ends with the lock")
                 change["lock"] = 0
         listings = state.listings
         if self.config.torn:
-            listings = (*listings[:place], None, *listings[place + 1:])
+            listings = put(listings, place, None)
             if disk != before:
                 listings = tuple(self.seen(disk, state.nodes[at], each) for at,
                     each in enumerate(listings))
-        nodes = (*state.nodes[:place], node, *state.nodes[place + 1:])
+        nodes = put(state.nodes, place, node)
         clock = change.get("clock", state.clock)
         holds = frozenset(hold for hold in change.pop("holds", state.holds)
             if (hold[2] > clock if hold[2] else nodes[hold[1] - 1] >= 0))
@@ -420,7 +393,7 @@ class Explorer:
             ids = (state.acked if self.config.ids
                 else state.settled) if args else state.acked & files.ready(disk).keys(
                 ) - files.in_flight(disk).keys() - state.settled
-            change["there"] = (*state.there[:place], frozenset(ids), *state.there[place + 1:])
+            change["there"] = put(state.there, place, frozenset(ids))
         elif kind == "empty":
             if state.there[place]:
                 raise Bad(f"says empty, though {min(state.there[place])} was there all the time")
@@ -512,15 +485,17 @@ class Explorer:
         disk = dict(frozen)
         programs = self.recovery
         node = programs.start(getattr(self.protocol, method), 0)
-        lock, steps, damaged = 0, 0, NONE
+        lock, steps, damaged = False, 0, NONE
         while node != END:
             steps += 1
             if steps > 400:
                 return {}, "recovery does not end", NONE, NONE
             op = programs.ops[node]
             kind, args = op.kind, op.args
-            result = None
-            if kind == "ls":
+            result = {"dead": True, "clock": 9, "holds": lock}.get(kind)
+            if kind in files.ACTS:
+                result = files.act(disk, kind, *args)
+            elif kind == "ls":
                 result = files.listing(disk, args[0])
             elif kind == "least":
                 result = (files.listing(disk, args[0]) or ("",))[0]
@@ -528,37 +503,13 @@ class Explorer:
                 if args[0] in disk and args[1] in disk:
                     return {}, f"{args[1]} was there already", NONE, NONE
                 result = files.rename(disk, *args)
-            elif kind == "create":
-                result = args[0] not in disk
-                disk.setdefault(args[0], "")
-            elif kind == "write":
-                disk[args[0]] = args[1]
-            elif kind in ("rm", "rmdir"):
-                result = args[0] in disk and len(files.below(disk, args[0])) == 1
-                if result:
-                    del disk[args[0]]
-                result = result if kind == "rmdir" else None
             elif kind == "die":
                 return ({}, "", NONE, NONE) if "gone/q" in disk else ({},
                     "recovery ends with an error", NONE, NONE)
-            elif kind == "mkdir":
-                disk[args[0]] = DIRECTORY
-            elif kind == "exists":
-                result = args[0] in disk
-            elif kind == "read":
-                result = disk.get(args[0])
-            elif kind == "dead":
-                result = True
-            elif kind == "clock":
-                result = 9
-            elif kind == "holds":
-                result = bool(lock)
             elif kind == "choose":
                 result = args[0]
-            elif kind == "lock":
-                lock = 1
-            elif kind == "unlock":
-                lock = 0
+            elif kind in ("lock", "unlock"):
+                lock = kind == "lock"
             elif kind == "check":
                 damaged = self.set_aside(disk)
             node = programs.next(node, result)
@@ -633,7 +584,7 @@ class Explorer:
             for late in range(len(pending))]
 
     @staticmethod
-    def put(disk, change):
+    def happen(disk, change):
         removed, added = change
         for path in removed:
             disk.pop(path, None)
@@ -657,7 +608,7 @@ class Explorer:
             soft &= disk.keys()
         if kind == "syncfs":
             for each in pending:
-                self.put(base, each)
+                self.happen(base, each)
             pending, soft = [], set()
         elif kind == "sync":
             needs = self.needs(pending)
@@ -676,7 +627,7 @@ class Explorer:
                 if number in chosen:
                     chosen |= needs[number]
             for number in sorted(chosen):
-                self.put(base, pending[number])
+                self.happen(base, pending[number])
             pending = [each for number, each in enumerate(pending) if number not in chosen]
         change["base"], change["pending"], change["soft"] = frozenset(base.items()), tuple(
             pending), frozenset(soft)
@@ -692,7 +643,7 @@ class Explorer:
                 continue
             disk = dict(state.base)
             for number in chosen:
-                self.put(disk, pending[number])
+                self.happen(disk, pending[number])
             for path in state.soft & disk.keys():
                 disk[path] = ("torn",)
             frozen = frozenset(disk.items())

@@ -1,8 +1,5 @@
-"""flatq's protocol, step by step, as lib/ has it. Each method that yields is a shell function; its
-docstring begins with the function's name.
-
-`wrong` holds the names of the parts that are broken on purpose (variants.py). `keys` gives the key
-of a message, by id."""
+"""flatq's protocol, step by step, as lib/ has it. Each method stands for the verbs and functions of
+lib/ that its docstring names in front of its colon. `keys` gives the key of a message, by id."""
 
 from disk import (flat_run, handed_out, is_flat, later, owner_and_deadline, segment_count,
     segment_end, slip_id)
@@ -41,6 +38,21 @@ def sync(*paths):
     return Op("sync", paths)
 
 
+def named(path):
+    """The id of the slip at PATH."""
+    return slip_id(path.rpartition("/")[2])
+
+
+def messages_of(name):
+    """How many messages a slip or a flat file of this name is."""
+    return int(name.split(".")[3]) if is_flat(name) else 1
+
+
+def flat_name(slips, nonce):
+    """The name of the flat file of these slips."""
+    return f"{slips[0][0]}.{slip_id(slips[0])}.{slip_id(slips[-1])}.{len(slips)}.{nonce}"
+
+
 #: the process ends with an error, and gives up all that it holds
 DIE = Op("die")
 PLACES = ("out", "head", "queue", "wal")  # drop removes them in this order
@@ -51,8 +63,7 @@ LOCK, UNLOCK = Op("lock"), Op("unlock")
 
 @checked
 class Protocol:
-    def __init__(self, wrong=(), keys=(), bound=0, full=False, fails=0, drops=False):
-        self.wrong = frozenset(wrong)
+    def __init__(self, keys=(), bound=0, full=False, fails=0, drops=False):
         self.keys = dict(keys)
         self.bound = bound
         self.full = full
@@ -63,19 +74,17 @@ class Protocol:
     # with an error
 
     def names_in(self, place):
-        """names_in"""
+        """names_in: a listing that fails is an error"""
         names = yield Op("ls", (place,), "", "proved")
         if names is None:
             yield DIE
         return names
 
     def moved(self, old, new, child="mv", note=""):
-        """moved: whether NEW is what OLD was, whatever mv's status says"""
+        """rename_path: whether NEW is what OLD was, whatever mv's status says"""
         done = yield mv(old, new, child, note)
         if done != "status lost":
             return done
-        if "a failed mv is believed" in self.wrong:
-            return False
         there = yield exists(old)
         if there:
             return False
@@ -128,14 +137,12 @@ class Protocol:
     def drop(self, me):
         """drop, drop_places: a place that rmdir removes was empty, and nothing comes into it any
         more"""
-        if "drop without the lock" not in self.wrong:
-            yield LOCK
-        if "drop without recovery" not in self.wrong:
-            yield from self.recover()
+        yield LOCK
+        yield from self.recover()
         yield create("dropping")
         yield from self.sweep()
         count = yield from self.count()
-        places = () if "drop counts only" in self.wrong else PLACES
+        places = PLACES
         while places and not count:
             place, places = places[0], places[1:]
             if place == "head":
@@ -150,14 +157,12 @@ class Protocol:
             yield Op("drop", (), "mv")
         else:
             places = place = ""
-            if "drop leaves places gone" not in self.wrong:
-                yield from self.make_places()
+            yield from self.make_places()
             yield rm("dropping")
-        if "drop without the lock" not in self.wrong:
-            yield UNLOCK
+        yield UNLOCK
 
     def make_places(self):
-        """queue_make"""
+        """queue_make: all places are there again"""
         places = PLACES
         while places:
             yield rm(f"gone/{places[0]}", "mkdir")
@@ -175,12 +180,13 @@ class Protocol:
     # engine/push.sh, engine/bound.sh
 
     def push(self, me, message, priority=5):
-        """push_message, push_commit, push_enter"""
+        """push_message, push_commit, push_enter: one message, maybe with a key, to a queue
+        that may have a bound"""
         yield Op("begin", ("push",))
         key = self.keys.get(message, "")
         slip = f"{priority}.{message}.0"
         yield write(f"body/{message}", ("whole",))
-        if (self.bound or key) and "no lock" not in self.wrong:
+        if self.bound or key:
             yield LOCK
             yield from self.recover()
         if key:
@@ -193,14 +199,11 @@ class Protocol:
         if self.bound:
             count = yield from self.count()
             if count + 1 > self.bound:
-                if "no lock" not in self.wrong:
-                    yield UNLOCK
+                yield UNLOCK
                 yield rm(f"body/{message}")
                 return
-        if key and "key after slip" not in self.wrong:
+        if key:
             yield write(f"keys/{key}", (message,))
-        if "ack before slip" in self.wrong:
-            yield Op("ack", (message,))
         while not (yield create(f"wal/{slip}", "the message is there")):
             if not (yield from self.drop_wait()):
                 yield DIE
@@ -208,19 +211,10 @@ class Protocol:
             yield from self.drop_wait()
         if key:
             yield write(f"keys/{key}", (message, "yes"))
-        if "ack before sync" in self.wrong:
-            yield Op("ack", (message,))
-        elif "body is not synced" in self.wrong:
-            yield sync("body/", "wal/")
-        elif "body's directory is not synced" in self.wrong:
-            yield sync(f"body/{message}", "wal/")
-        elif "wal is not synced" in self.wrong:
-            yield sync(f"body/{message}", "body/")
-        elif key:
             yield sync(f"body/{message}", "body/", "wal/", f"keys/{key}", "keys/")
         else:
             yield sync(f"body/{message}", "body/", "wal/")
-        if (self.bound or key) and "no lock" not in self.wrong:
+        if self.bound or key:
             yield UNLOCK
         yield Op("ack", (message,))
 
@@ -243,19 +237,15 @@ class Protocol:
         return entry[0]
 
     def count(self):
-        """queue_count"""
+        """queue_count: of a queue's messages, all that are not settled"""
         names = yield ls("wal")
         total = len(names)
-        runs = yield ls("fold")
-        while runs:
-            names = yield ls(f"fold/{runs[0]}")
-            total, runs, names = total + len(names), runs[1:], ()
+        names = yield from self.in_runs("fold")
+        total += len(names)
         names = yield ls("queue")
-        total += sum(int(name.split(".")[3]) for name in names)
-        runs = yield ls("head")
-        while runs:
-            names = yield ls(f"head/{runs[0]}")
-            total, runs, names = total + len(names), runs[1:], ()
+        total += sum(map(messages_of, names))
+        names = yield from self.in_runs("head")
+        total += len(names)
         names = yield ls("out")
         while names:
             name, names = names[0], names[1:]
@@ -263,21 +253,27 @@ class Protocol:
                 continue
             if name.startswith("batch."):
                 inside = yield ls(f"out/{name}")
-                total += sum(int(each.split(".")[3]) if is_flat(each) else 1 for each in inside)
+                total += sum(map(messages_of, inside))
                 inside = ()
             else:
                 total += 1
         return total
+
+    def in_runs(self, place):
+        """queue_count, find_slip: a glob of the runs in PLACE and of the slips in them"""
+        runs = yield ls(place)
+        found = ()
+        while runs:
+            run, runs = f"{place}/{runs[0]}", runs[1:]
+            names = yield ls(run)
+            found, names = (*found, *(f"{run}/{name}" for name in names)), ()
+        return found
 
     # engine/take.sh
 
     def scan(self):
         """queue_scan: the place and the name that sort first"""
         places = ("wal", "fold", "queue", "unfold", "head")
-        if "wrong order" in self.wrong:
-            places = ("head", "unfold", "queue", "fold", "wal")
-        if "wal last" in self.wrong:
-            places = ("fold", "queue", "unfold", "head", "wal")
         at = name = ""
         while places:
             place, places = places[0], places[1:]
@@ -298,25 +294,14 @@ class Protocol:
                 found = ""
         return at, name
 
-    def second(self, at, first):
-        """not a function of lib/: the name after the first in the same place"""
-        names = yield ls(at)
-        names = [name for name in names if name > first]
-        return names[0] if names else ""
-
     def take(self, me, owner, deadline):
-        """take_from_queue, take_slip: the name in out/, or nothing"""
+        """take_message, take_pick, take_slip, take_unfold: the name in out/, or nothing"""
         looked = False
-        again = ""
         while True:
-            if again:
-                at, name = again
-                again = ""
-            else:
-                at, name = yield from self.scan()
+            at, name = yield from self.scan()
             if not at:
                 sure = looked
-                if looked and self.fails and "nothing listed is nothing there" not in self.wrong:
+                if looked and self.fails:
                     sure = yield from self.nothing_ready()
                 if sure:
                     yield Op("empty")
@@ -331,9 +316,6 @@ class Protocol:
                 if self.drops and (yield exists(f"{at}/{name}")):
                     if not (yield from self.drop_wait()):
                         yield DIE
-                if "second smallest" in self.wrong:
-                    name = yield from self.second(at, name)
-                    again = (at, name) if name else ""
             else:
                 yield LOCK
                 yield from self.recover()
@@ -343,7 +325,7 @@ class Protocol:
             at = name = taken = ""
 
     def pop(self, me):
-        """pop: body_print, taken_settle"""
+        """pop, body_print, taken_settle: a signal may come before or after the marker"""
         yield Op("begin")
         taken = yield from self.take(me, me, 0)
         if not taken:
@@ -358,16 +340,16 @@ class Protocol:
             yield from self.take_back(taken)
 
     def take_back(self, taken):
-        """take_back, in a trap"""
-        if "take back looks for no marker" not in self.wrong:
-            if (yield exists(f"done/{taken}")):
-                return
+        """take_back: in a trap, unless it is settled"""
+        if (yield exists(f"done/{taken}")):
+            return
         yield mv(f"out/{taken}", f"wal/{later(taken)}", "mv", "gives it back")
 
     # engine/settle.sh
 
     def reserve(self, me, lease=1, acts=("delete", "release", "touch")):
-        """reserve, and then one verb with the receipt"""
+        """reserve, message_reserve, message_delete, message_release, message_touch: a take,
+        and then one verb with the receipt"""
         yield Op("begin")
         now = yield Op("clock")
         taken = yield from self.take(me, 0, now + lease)
@@ -382,29 +364,28 @@ class Protocol:
         # the receipt is good until the message is handed out again: in wal/ it has been put back
         # once
         same = name == taken if "@" in name else name == later(taken)
-        if not same and not (act == "delete" and "stale receipt" in self.wrong):
+        if not same:
             return
         if act == "delete":
             settled = name if "@" in name else f"{name}@0+0"
             if (yield from self.moved(found, f"done/{settled}", "mv", "deleted")):
-                if "delete is not synced" not in self.wrong:
-                    yield sync(found.rpartition("/")[0] + "/", "done/")
+                yield sync(found.rpartition("/")[0] + "/", "done/")
                 yield Op("deleted", (slip_id(taken),))
         elif act == "release":
             if "out/" in found:
-                if self.bound and "put back without the lock" not in self.wrong:
+                if self.bound:
                     yield LOCK
                 yield mv(found, f"wal/{later(name)}", "mv", "gives it back")
-                if self.bound and "put back without the lock" not in self.wrong:
+                if self.bound:
                     yield UNLOCK
         elif act == "touch" and "out/" in found:
             now = yield Op("clock")
             slip = name.split("@")[0]
             if f"{slip}@0+{now + lease}" != name:
-                if self.bound and "touch without the lock" not in self.wrong:
+                if self.bound:
                     yield LOCK
                 yield mv(found, f"out/{slip}@0+{now + lease}", "mv", "touched")
-                if self.bound and "touch without the lock" not in self.wrong:
+                if self.bound:
                     yield UNLOCK
 
     def find(self, message):
@@ -424,12 +405,8 @@ class Protocol:
             flat = flats = ""
             moving = bool(at)
             if not at:
-                runs = yield ls("fold")
-                while runs and not moving:
-                    names = yield ls(f"fold/{runs[0]}")
-                    moving, runs, names = any(slip_id(name) == message for name in names), runs[
-                        1:], ()
-                runs = ()
+                names = yield from self.in_runs("fold")
+                moving, names = any(named(name) == message for name in names), ()
             if not moving:
                 flats = yield ls("unfold")
                 while flats and not moving:
@@ -458,20 +435,18 @@ class Protocol:
             moving = held = False
 
     def find_slip(self, message):
+        """find_slip: the path of the slip of MESSAGE that is not settled, or nothing"""
         places = ("head", "out", "wal")
         while places:
             place, places = places[0], places[1:]
-            paths = yield ls(place)
             if place == "head":
-                runs, paths = paths, ()
-                while runs:
-                    names = yield ls(f"head/{runs[0]}")
-                    paths, runs = (*paths, *(f"{runs[0]}/{name}" for name in names)), runs[1:]
-                names = runs = ()
-            paths = tuple(path for path in paths if not path.startswith("batch.")
-                and slip_id(path.rpartition("/")[2]) == message)
+                paths = yield from self.in_runs("head")
+            else:
+                paths = yield ls(place)
+                paths = tuple(f"{place}/{path}" for path in paths if not path.startswith("batch."))
+            paths = tuple(path for path in paths if named(path) == message)
             while paths:
-                path, paths = f"{place}/{paths[0]}", paths[1:]
+                path, paths = paths[0], paths[1:]
                 # lib/ looks at a glob's paths when it has listed all places. Here the two are
                 # nearer together, which hides no gap between places
                 marked = yield exists(f"done/{path.rpartition('/')[2]}")
@@ -483,7 +458,8 @@ class Protocol:
     # engine/reclaim.sh, bulk/batch.sh
 
     def reclaim(self, me):
-        """queue_reclaim"""
+        """queue_reclaim, reclaim_some, owner_dead, lease_over: put back what was taken and
+        is not settled"""
         now = yield Op("clock")
         names = yield ls("out")
         while names:
@@ -498,45 +474,36 @@ class Protocol:
             over = bool(deadline and now >= deadline)
             if owner and (yield Op("dead", (owner,))):
                 over = True
-                if "no second look" not in self.wrong and (yield exists(f"done/{name}")):
+                if (yield exists(f"done/{name}")):
                     over = False
-            elif owner and "lease of a living owner" in self.wrong:
-                over = True
             if over:
                 yield from self.putback(name)
             owner = deadline = over = 0
 
     def putback(self, name):
-        """message_putback, slip_move"""
-        locked = bool(self.bound) and "put back without the lock" not in self.wrong
+        """message_putback, slip_move: it gets its old place in the order"""
         held = yield Op("holds")
-        if locked and not held:
+        if self.bound and not held:
             yield LOCK
-        if "putback in two steps" in self.wrong:
-            yield create(f"wal/{later(name)}")
-            yield rm(f"out/{name}")
-        else:
-            yield mv(f"out/{name}", f"wal/{later(name)}", "mv", "put back")
-        if locked and not held:
+        yield mv(f"out/{name}", f"wal/{later(name)}", "mv", "put back")
+        if self.bound and not held:
             yield UNLOCK
 
     def batch_putback(self, batch):
-        """batch_putback"""
+        """batch_putback: unless it is settled"""
         held = yield Op("holds")
         if not held:
             yield LOCK
-        yield from self.give_back(f"out/{batch}", "" if "batch putback looks for no marker"
-            in self.wrong else f"done/{batch}")
+        if not (yield exists(f"done/{batch}")):
+            yield from self.give_back(f"out/{batch}")
         if not held:
             yield UNLOCK
 
-    def give_back(self, place, marker):
-        """The loop of batch_putback"""
+    def give_back(self, place):
+        """batch_putback_locked: the messages of a batch, one after the other"""
         names = yield ls(place)
         while names:
             name, names = names[0], names[1:]
-            if marker and (yield exists(marker)):
-                break
             if is_flat(name):
                 yield mv(f"{place}/{name}", f"queue/{name}", "mv flat", "put back")
             else:
@@ -544,23 +511,18 @@ class Protocol:
         yield Op("rmdir", (place,))
 
     def reclaimer(self, me):
-        """reclaim, as any verb does it once a second"""
+        """queue_reclaim: as any verb does it once a second"""
         yield from self.reclaim(me)
 
     def sweep(self):
-        """queue_sweep, sweep_these; under the lock"""
+        """queue_sweep_locked, sweep_these: under the lock; remove what is settled"""
         names = yield ls("done")
         todo, slips, outs, keys, bodies = names, (), (), (), ()
         whole = ()
         while todo:
             name, todo = todo[0], todo[1:]
             if name.startswith("batch."):
-                if "an unlisted batch is gone" in self.wrong:
-                    inside = yield ls(f"out/{name}")
-                    if not inside:
-                        continue
-                else:
-                    inside = yield from self.names_in(f"out/{name}")
+                inside = yield from self.names_in(f"out/{name}")
                 while inside:
                     each, inside = inside[0], inside[1:]
                     if is_flat(each):
@@ -584,22 +546,13 @@ class Protocol:
                 if entry and entry[0] == message:
                     keys = (*keys, f"keys/{key}")
         message = key = entry = ""
-        if "sweep forgets the batch" in self.wrong:
-            outs, whole = (*outs, *whole), ()
-        if "sweep removes the marker first" in self.wrong:
-            yield from self.remove(tuple(f"done/{name}" for name in names), "rm done")
-            names = ()
-        if "sweep removes the body first" in self.wrong:
-            yield from self.remove(bodies, "rm body")
-            bodies = ()
         yield from self.remove(outs, "rm out")
         if whole:
             # the bodies and keys of a batch are known only while it exists: so before it goes, the
             # file that says that it is settled must be on the disk
             yield sync("done/", "out/", *(f"{each}/" for each in whole))
         yield from self.remove(keys, "rm out")
-        if "sweep does not sync" not in self.wrong:
-            yield sync("out/", "keys/")
+        yield sync("out/", "keys/")
         yield from self.remove(bodies, "rm body")
         yield from self.remove(whole, "rm batch")
         if whole:
@@ -607,7 +560,8 @@ class Protocol:
         yield from self.remove(tuple(f"done/{name}" for name in names), "rm done")
 
     def remove(self, paths, child):
-        """rm -rf PATHS: one after the other, each directory after what is in it"""
+        """bodies_remove, batch_remove, tmp_remove: rm -rf, one path after the other, each
+        directory after what is in it"""
         while paths:
             path, paths = paths[0], paths[1:]
             inside = yield from self.names_in(path)
@@ -617,7 +571,8 @@ class Protocol:
             yield from self.removed(path, child)
 
     def removed(self, path, child):
-        """One rm. A status of failure is an error, whether or not the file is gone"""
+        """bodies_remove: one path. A status of failure is an error, whether or not the file
+        is gone"""
         lost = yield rm(path, child)
         if lost:
             yield DIE
@@ -625,16 +580,14 @@ class Protocol:
     # engine/flat.sh
 
     def recover(self):
-        """lock_recover, queue_recover"""
+        """lock_recover, queue_recover, unfold_undo: finish what a killed holder of the lock
+        has begun"""
         if self.drops:
             if (yield exists("gone/q")):
                 yield DIE
             if (yield exists("dropping")):
-                if "a killed drop leaves places gone" not in self.wrong:
-                    yield from self.make_places()
+                yield from self.make_places()
                 yield rm("dropping")
-        if "no recovery" in self.wrong:
-            return
         runs = yield from self.names_in("fold")
         while runs:
             run, runs = runs[0], runs[1:]
@@ -644,8 +597,6 @@ class Protocol:
             flat, flats = flats[0], flats[1:]
             yield from self.unfold_finish(flat)
         flat = ""
-        if "killed unfold leaves bodies" in self.wrong:
-            return
         # an unfold was killed before its commit: its stage shows which bodies it has written
         stages = yield from self.names_in("tmp")
         while stages:
@@ -658,13 +609,9 @@ class Protocol:
                 yield from self.remove((f"tmp/{stage}",), "rm stage")
 
     def fold(self, me, checks=True):
-        """checkpoint: queue_recover, queue_fold, fold_some"""
-        if "recovery while unlocked" in self.wrong:
-            yield from self.recover()
-            yield LOCK
-        else:
-            yield LOCK
-            yield from self.recover()
+        """checkpoint, queue_fold, fold_some: of one run"""
+        yield LOCK
+        yield from self.recover()
         names = yield ls("wal")
         names = tuple(name for name in names if name[:2] == (names[0][:2]))
         if len(names) >= 2:
@@ -677,39 +624,23 @@ class Protocol:
         yield UNLOCK
 
     def fold_finish(self, run):
-        """fold_finish, flat_of"""
+        """fold_finish: the run becomes a flat file, or goes to head/"""
         nonce = run.split(".")[2]
-        if "an unseen flat file is not there" in self.wrong:
-            flats = yield ls("queue")
-        else:
-            flats = yield from self.names_in("queue")
+        flats = yield from self.names_in("queue")
         flats = tuple(flat for flat in flats if flat.endswith(f".{nonce}"))
         if not flats:
-            if "an unlisted run is empty" in self.wrong:
-                names = yield ls(f"fold/{run}")
-                if not names:
-                    yield from self.remove((f"fold/{run}",), "rm run")
-                    return
-            else:
-                names = yield from self.names_in(f"fold/{run}")
+            names = yield from self.names_in(f"fold/{run}")
             if not names:
                 yield Op("rmdir", (f"fold/{run}",), "rmdir")
                 return
             full = yield Op("choose", ("written", "disk is full")) if self.full else Op("pass")
-            if full == "disk is full" and "fold goes back" in self.wrong:
-                while names:
-                    yield mv(f"fold/{run}/{names[0]}", f"wal/{names[0]}", "mv back")
-                    names = names[1:]
-                yield rm(f"fold/{run}")
-                return
             done = False
             if full != "disk is full":
                 done = yield from self.fold_write(run, names, nonce)
             if not done:
                 yield mv(f"fold/{run}", f"head/{run}", "mv to head")
                 return
-            flats = (f"{names[0][0]}.{slip_id(names[0])}.{slip_id(names[-1])}.{len(names)}.{nonce}",
-                )
+            flats = (flat_name(names, nonce),)
             names = full = done = ""
         else:
             # the process that renamed it may have been killed before its sync
@@ -736,19 +667,9 @@ class Protocol:
 
     def fold_write(self, run, names, nonce):
         """fold_write: whether the flat file is there"""
-        flat = f"{names[0][0]}.{slip_id(names[0])}.{slip_id(names[-1])}.{len(names)}.{nonce}"
-        if "fold removes bodies first" in self.wrong:
-            left = names
-            while left:
-                yield rm(f"body/{slip_id(left[0])}", "rm bodies")
-                left = left[1:]
-        if "flat file is not renamed" in self.wrong:
-            yield write(f"queue/{flat}", names[:1], "awk")
-            yield write(f"queue/{flat}", names, "awk")
-            return True
+        flat = flat_name(names, nonce)
         yield write(f"tmp/{flat}", names, "awk")
-        if "flat file is not synced" not in self.wrong:
-            yield sync(f"tmp/{flat}", f"fold/{run}/", "fold/", "wal/")
+        yield sync(f"tmp/{flat}", f"fold/{run}/", "fold/", "wal/")
         if not (yield from self.moved(f"tmp/{flat}", f"queue/{flat}", "mv flat",
                 "the fold is committed")):
             yield rm(f"tmp/{flat}", "rm flat")
@@ -757,7 +678,7 @@ class Protocol:
         return True
 
     def unfold(self, flat):
-        """queue_unfold; under the lock"""
+        """queue_unfold: under the lock"""
         if not (yield exists(f"queue/{flat}")):
             return
         run = flat_run(flat)
@@ -766,40 +687,25 @@ class Protocol:
         while runs:
             yield Op("rmdir", (f"head/{runs[0]}",), "rmdir")
             runs = runs[1:]
-        if "unfold renames before writing" in self.wrong:
-            yield mv(f"queue/{flat}", f"unfold/{flat}", "mv flat")
-            lines = yield Op("read", (f"unfold/{flat}",))
-        else:
-            lines = yield Op("read", (f"queue/{flat}",))
+        lines = yield Op("read", (f"queue/{flat}",))
         yield Op("mkdir", (f"tmp/{run}",))
         while lines:
-            if "killed unfold leaves bodies" in self.wrong:
-                yield write(f"body/{slip_id(lines[0])}", ("whole",), "awk")
-                yield write(f"tmp/{run}/{lines[0]}", "", "awk")
-            else:
-                yield write(f"tmp/{run}/{lines[0]}", "", "awk")
-                yield write(f"body/{slip_id(lines[0])}", ("whole",), "awk")
+            yield write(f"tmp/{run}/{lines[0]}", "", "awk")
+            yield write(f"body/{slip_id(lines[0])}", ("whole",), "awk")
             lines = lines[1:]
-        if "unfold is not synced" not in self.wrong:
-            yield Op("syncfs")
-        if "unfold renames before writing" not in self.wrong:
-            if "unfold moves slips first" in self.wrong:
-                yield mv(f"tmp/{run}", f"head/{run}", "mv run")
-            yield mv(f"queue/{flat}", f"unfold/{flat}", "mv flat", "the unfold is committed")
+        yield Op("syncfs")
+        yield mv(f"queue/{flat}", f"unfold/{flat}", "mv flat", "the unfold is committed")
         yield sync("unfold/", "queue/")
         yield from self.unfold_finish(flat)
 
     def remove_if(self, path):
+        """tmp_remove: what a run of the same name has left"""
         if (yield exists(path)):
             yield from self.remove((path,), "rm stage")
 
     def unfold_finish(self, flat):
-        """unfold_finish"""
+        """unfold_finish: the staged slips go to head/, only then the flat file is removed"""
         run = flat_run(flat)
-        if "unfold removes first" in self.wrong:
-            yield rm(f"unfold/{flat}", "rm flat")
-            yield mv(f"tmp/{run}", f"head/{run}", "mv run")
-            return
         if (yield exists(f"tmp/{run}")):
             yield mv(f"tmp/{run}", f"head/{run}", "mv run")
         yield sync("head/", "tmp/")
@@ -809,14 +715,12 @@ class Protocol:
     # bulk/take.sh
 
     def bulk(self, me):
-        """bulk_from_queue, one round: bulk_take, bulk_print, the marker, sweep_these"""
+        """bulk_pop, bulk_print, bulk_settle: one round"""
         yield Op("begin")
         batch = f"batch.{me}"
-        if "bulk without lock" not in self.wrong:
-            yield LOCK
+        yield LOCK
         got = yield from self.bulk_choose(batch)
-        if "bulk without lock" not in self.wrong:
-            yield UNLOCK
+        yield UNLOCK
         if not got:
             if self.fails:
                 yield Op("empty")
@@ -831,21 +735,19 @@ class Protocol:
         yield UNLOCK
 
     def bulk_choose(self, batch):
-        """bulk_choose, bulk_singles, bulk_flats"""
+        """bulk_choose, bulk_singles, bulk_flats, bulk_move: take what lies in one place in
+        front of all others"""
         while True:
-            if "bulk without lock" not in self.wrong:
-                yield from self.recover()
+            yield from self.recover()
             at, name = yield from self.scan()
             if not at:
                 sure = True
-                if self.fails and "nothing listed is nothing there" not in self.wrong:
+                if self.fails:
                     sure = yield from self.nothing_ready()
                 if sure:
                     return False
                 continue
             elsewhere = yield from self.bulk_elsewhere(at)
-            if "bulk takes all of a place" in self.wrong:
-                elsewhere = ""
             names = yield ls(at)
             if at == "queue":
                 chosen = ()
@@ -874,7 +776,7 @@ class Protocol:
                 got = ()
 
     def bulk_elsewhere(self, at):
-        """queue_scan EXCEPT"""
+        """queue_scan: the first message in any other place"""
         name = ""
         if at != "wal":
             name = yield least("wal")
@@ -894,7 +796,8 @@ class Protocol:
     # bulk/claim.sh, of one name
 
     def claimer(self, me, most, acts):
-        """claim, and then settle of all that it printed, or unclaim"""
+        """claim, claim_more, claim_list, settle, unclaim: claim, and then settle all that
+        it printed, or unclaim"""
         yield Op("begin")
         yield LOCK
         settled, upto, held = yield from self.claim_recover()
@@ -904,14 +807,13 @@ class Protocol:
             if not got:
                 break
             inside = yield from self.names_in(f"out/{batch}")
-            size = sum(int(each.split(".")[3]) if is_flat(each) else 1 for each in inside)
+            size = sum(map(messages_of, inside))
             yield mv(f"out/{batch}", f"claim/{upto}.{size}", "mv claim", "claimed")
             held, upto, new, inside, size, got = held + size, upto + size, True, (), 0, False
         if new:
             yield create(f"claim/{upto}.0")
         yield from self.claim_flatten(me)
-        if "claim is not synced" not in self.wrong:
-            yield Op("syncfs")
+        yield Op("syncfs")
         names = yield ls("claim")
         names = self.segments(names, settled)
         while names:
@@ -930,7 +832,7 @@ class Protocol:
         yield UNLOCK
 
     def unclaimer(self, me):
-        """unclaim"""
+        """unclaim: of all"""
         yield LOCK
         yield from self.claim_back(me)
         yield UNLOCK
@@ -945,23 +847,16 @@ class Protocol:
     def claim_recover(self):
         """claim_open, claim_make, claim_recover: the offset before which all is settled, the next
         offset, and how many messages are held"""
-        if "an unlisted claim is new" in self.wrong:
-            names = yield ls("claim")
-        else:
-            names = yield from self.names_in("claim")
+        names = yield from self.names_in("claim")
         if not names:
             yield create("claim/settled.0")
-            if "a new claim is not synced" not in self.wrong:
-                yield sync("claim/")
+            yield sync("claim/")
             return 0, 0, 0
         settled = int(names[-1].split(".")[1])
-        if "settled segments are counted" in self.wrong:
-            settled = 0
         over = tuple(name for name in names if name[0].isdigit()
             and (segment_end(name) <= settled or f"{name}.flat" in names))
         there = tuple(name for name in names if name[0].isdigit() and name not in over)
-        upto = max((settled, *(segment_end(name) for name in there if segment_count(name)
-            or "marks do not count" not in self.wrong)))
+        upto = max((settled, *map(segment_end, there)))
         held = sum(map(segment_count, there))
         names = there = ()
         while over:
@@ -970,7 +865,7 @@ class Protocol:
         return settled, upto, held
 
     def segment_sweep(self, segment):
-        """segment_sweep; a mark holds no message"""
+        """batch_read, batch_remove: a segment; a mark holds no message"""
         inside = yield from self.names_in(f"claim/{segment}")
         yield from self.remove(tuple(f"body/{slip_id(name)}" for name in inside
             if not is_flat(name)), "rm bodies")
@@ -978,7 +873,7 @@ class Protocol:
         yield from self.remove((f"claim/{segment}",), "rm claim")
 
     def claim_flatten(self, me):
-        """claim_flatten, segment_run"""
+        """claim_flatten, claim_write: segments of slips become flat files"""
         names = yield from self.names_in("claim")
         names = tuple(name for name in names if name[0].isdigit() and segment_count(name)
             and not name.endswith(".flat"))
@@ -987,9 +882,7 @@ class Protocol:
             slips = yield from self.names_in(f"claim/{segment}")
             if not is_flat(slips[0]):
                 stage = f"tmp/claim.c{me}"
-                flat = f"{slips[0][0]}.{slip_id(slips[0])}.{slip_id(slips[-1])}.{len(slips)}.c{me}"
-                if "slips go before the flat file" in self.wrong:
-                    yield from self.segment_sweep(segment)
+                flat = flat_name(slips, f"c{me}")
                 yield Op("mkdir", (stage,))
                 yield write(f"{stage}/{flat}", slips, "awk")
                 yield Op("syncfs")
@@ -999,25 +892,20 @@ class Protocol:
             segment = slips = stage = flat = ""
 
     def claim_settle(self, at):
-        """claim_settle, of all messages before AT; under the lock"""
+        """claim_settle, claim_ends: all messages before AT; under the lock"""
         settled, _, _ = yield from self.claim_recover()
         names = yield from self.names_in("claim")
         names = self.segments(names, settled)
         if at <= settled or at not in map(segment_end, names):
             return
-        if "settle sweeps first" in self.wrong:
-            while names:
-                yield from self.segment_sweep(names[0])
-                names = names[1:]
         names = ()
         yield mv(f"claim/settled.{settled}", f"claim/settled.{at}", "mv claim", "settled")
-        if "settle is not synced" not in self.wrong:
-            yield sync("claim/")
+        yield sync("claim/")
         yield Op("answered")
         yield from self.claim_recover()
 
     def claim_back(self, me):
-        """claim_back"""
+        """claim_back, batch_new: under the lock"""
         settled, upto, _ = yield from self.claim_recover()
         if settled == upto:
             return
@@ -1025,17 +913,14 @@ class Protocol:
             yield create(f"claim/{upto}.0")
         names = yield from self.names_in("claim")
         names = self.segments(names, settled)
-        if "unclaim empties the segment" in self.wrong:
-            batches = tuple(f"claim/{name}" for name in names)
-        else:
-            batches = tuple(f"out/batch.{me}.{name}" for name in names)
-            while names:
-                yield mv(f"claim/{names[0]}", f"out/batch.{me}.{names[0]}", "mv claim")
-                names = names[1:]
-            yield sync("claim/", "out/")
+        batches = tuple(f"out/batch.{me}.{name}" for name in names)
+        while names:
+            yield mv(f"claim/{names[0]}", f"out/batch.{me}.{names[0]}", "mv claim")
+            names = names[1:]
+        yield sync("claim/", "out/")
         names = ()
         while batches:
-            yield from self.give_back(batches[0], "")
+            yield from self.give_back(batches[0])
             batches = batches[1:]
         yield Op("syncfs")
         yield mv(f"claim/settled.{settled}", f"claim/settled.{upto}", "mv claim")
@@ -1045,7 +930,7 @@ class Protocol:
     # engine/checkpoint.sh, engine/check.sh
 
     def checkpoint(self, me):
-        """checkpoint (without the fold), tmp_sweep"""
+        """checkpoint, checkpoint_locked, tmp_sweep: without the fold"""
         yield from self.reclaim(me)
         yield LOCK
         yield from self.recover()
@@ -1056,13 +941,13 @@ class Protocol:
         yield UNLOCK
 
     def claims_recover(self):
-        """claims_recover"""
+        """claims_recover: of one name"""
         names = yield ls("claim")
         if names:
             yield from self.claim_recover()
 
     def sweeper(self, me):
-        """queue_sweep, as queue_reclaim calls it: no recovery"""
+        """queue_sweep: as queue_reclaim calls it, without recovery"""
         yield LOCK
         if self.drops:
             yield from self.recover()
@@ -1111,7 +996,7 @@ class Protocol:
         """boot_markers: a marker may reach the disk without the rename to out/ that came before it.
         The message is ready again then"""
         names = yield ls("done")
-        while names and "boot trusts a marker" not in self.wrong:
+        while names:
             name, names = names[0], names[1:]
             if not name.startswith("batch."):
                 found = yield from self.find_slip(slip_id(name))
@@ -1122,7 +1007,7 @@ class Protocol:
     # engine/spool.sh, engine/boot.sh: ids. Here a range has two
 
     def take_id(self, me):
-        """ids_next"""
+        """ids_next, ids_last_range, ids_next_range: one id"""
         yield Op("begin", ("push",))
         while True:
             ranges = yield ls("range")
@@ -1152,7 +1037,7 @@ class Protocol:
             last = high = 0
 
     def take_block(self, me):
-        """ids_block: a range for the caller, and a new one for the others"""
+        """ids_block, ids_block_locked: a range for the caller, and a new one for the others"""
         yield Op("begin", ("push",))
         yield LOCK
         ranges = yield ls("range")
@@ -1162,16 +1047,13 @@ class Protocol:
         yield Op("id", (2 * last + 2,))
 
     def retire(self, me):
-        """ids_sweep"""
+        """ids_sweep, ids_sweep_locked: old ranges are closed, then removed"""
         yield LOCK
         ranges = yield ls("range")
         ranges = ranges[:-1]
         while ranges:
-            if "range is not renamed first" in self.wrong:
-                yield from self.remove((f"range/{ranges[0]}",), "rm range")
-            else:
-                yield mv(f"range/{ranges[0]}", f"old/{ranges[0]}")
-                yield from self.remove((f"old/{ranges[0]}",), "rm range")
+            yield mv(f"range/{ranges[0]}", f"old/{ranges[0]}")
+            yield from self.remove((f"old/{ranges[0]}",), "rm range")
             ranges = ranges[1:]
         yield UNLOCK
 
