@@ -154,8 +154,9 @@ def test_pipeline_runs_the_jobs_in_turn(pipeline, tmp_path):
 
 
 @pytest.mark.parametrize("prefix", ["prefix", "a prefix"])
-def test_install_and_uninstall(tmp_path, prefix):
-    words = [f"PREFIX=/{prefix}", f"DESTDIR={tmp_path}"]
+def test_install_and_uninstall(tmp_path, spool, prefix):
+    """The installed command works, by a link too, and the man page has each verb and door."""
+    words = [f"PREFIX={tmp_path}/{prefix}"]
     assert make("install", *words).returncode == 0
     place = tmp_path / prefix
     assert sorted(path.name for path in (place / "bin").iterdir()) == ["flatq"]
@@ -166,28 +167,21 @@ def test_install_and_uninstall(tmp_path, prefix):
     page = (place / "share/man/man1/flatq.1").read_text()
     for name in [*headers.verbs(), "launch", "handler", "beanstalk", r"small\-stalk", "http"]:
         assert len(re.findall(rf"^\.SS {re.escape(name)}( |$)", page, re.M)) == 1, name
-    done = subprocess.run([need("groff"), "-man", "-ww", "-Tascii"], input=page.encode(),
-        capture_output=True, timeout=100)
+    # the page's lines hold the long path of this prefix
+    done = subprocess.run([need("groff"), "-man", "-ww", "-Tascii", "-rLL=300n"],
+        input=page.encode(), capture_output=True, timeout=100)
     assert done.stderr == b""
-    make("uninstall", *words)
-    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
-
-
-def test_installed_command_works(tmp_path, spool):
-    assert make("install", f"PREFIX={tmp_path}/p q").returncode == 0
     env = {"PATH": os.environ["PATH"], "FLATQ_DIR": str(spool), "FLATQ_SYNC": "off"}
-    link = tmp_path / "link"
-    link.symlink_to(tmp_path / "p q/bin/flatq")
-
-    def flatq(*words, input=b""):
-        done = subprocess.run([link, *words], input=input, env=env, cwd=tmp_path,
-            capture_output=True, timeout=100)
-        return done.returncode, done.stdout, done.stderr
-
-    assert flatq("push", "jobs", input=b"text\0") == (0, b"1\n", b"")
-    assert flatq("pop", "jobs") == (0, b"text\0", b"")
-    assert flatq("pop", "jobs")[0] == 66
-    assert flatq("-h")[0] == 0
+    (tmp_path / "link").symlink_to(place / "bin/flatq")
+    for words_of_flatq, text, status, said in (
+        (["push", "jobs"], b"text\0", 0, b"1\n"), (["pop", "jobs"], b"", 0, b"text\0"),
+        (["pop", "jobs"], b"", 66, b""),
+    ):
+        done = subprocess.run([tmp_path / "link", *words_of_flatq], input=text, env=env,
+            cwd=tmp_path, stdout=subprocess.PIPE, timeout=100)
+        assert (done.returncode, done.stdout) == (status, said)
+    make("uninstall", *words)
+    assert not [path for path in place.rglob("*") if path.is_file()]
 
 
 def test_make_run(tmp_path, free_port):
@@ -197,26 +191,20 @@ def test_make_run(tmp_path, free_port):
     env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
     server = subprocess.Popen(
         ["make", "-C", ROOT, "--no-print-directory", "run", f"PORT={free_port}"],
-        env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        start_new_session=True,
+        env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True,
     )
     try:
         wait_for(lambda: listening(free_port) or server.poll() is not None, "the line door")
         said = [server.stdout.readline().decode().strip() for _ in range(5)]
         assert f"{tmp_path}/.local/state/flatq" in said[0]
-        push, pop, stat = said[2:]
-        tried = [
-            subprocess.run(["sh", "-c", line], cwd=ROOT, env=env, capture_output=True, timeout=100)
-            for line in (push, pop, stat)
-        ]
+        tried = [subprocess.run(["sh", "-c", line], cwd=ROOT, env=env, capture_output=True,
+            timeout=100) for line in said[2:]]
         assert [(done.returncode, done.stderr) for done in tried] == [(0, b"")] * 3
-        assert re.fullmatch(rb"\d+\n", tried[0].stdout)
-        assert tried[1].stdout == b"hello\n"
+        assert re.fullmatch(rb"\d+\n", tried[0].stdout) and tried[1].stdout == b"hello\n"
         again = make("run", f"PORT={free_port}", HOME=str(tmp_path))
         assert again.returncode != 0 and again.stdout == ""
-        assert again.stderr.splitlines()[
-            0] == f"launch: bind to 127.0.0.1:{free_port}: Address already in use."
-        assert again.stderr.count("\n") <= 2  # make adds one
+        assert again.stderr.startswith(
+            f"launch: bind to 127.0.0.1:{free_port}: Address already in use.\n")
         os.killpg(server.pid, signal.SIGINT)
         server.wait(60)
         wait_for(lambda: not left(server), "an end of all that it started")
@@ -225,4 +213,3 @@ def test_make_run(tmp_path, free_port):
         kill(left(server))
         server.wait()
         server.stdout.close()
-        server.stderr.close()

@@ -92,30 +92,6 @@ def test_sourced_file_only_defines(path):
     assert not inside
 
 
-# functions of traps that may decide by a status: these end the process, or do the same whichever
-# way they decide
-TRAPPED = {"door_busy", "drain_begins", "work_on_first_signal"}
-
-
-@pytest.mark.parametrize("path", OURS, ids=name)
-def test_no_trap_decides_by_a_status(path):
-    """A second signal would run its trap within the first. So a trap only takes notes, or ends the
-    process, or switches traps off first."""
-    text = path.read_text()
-    bodies = re.findall(r"^ *trap ('[^']*'|\"[^\"]*\"|[^'\"\s]\S*) (?!EXIT$)", text,
-        re.M) + re.findall(r"^ *trap_stop (\w+)", text, re.M)
-    for body in bodies:
-        commands = body.strip("'\"")
-        if re.fullmatch(r"|-|:|(\w+=\S*( |$))+|.*\bexit [0-9]+|die .*|.*\$1 \$trap_signal",
-                commands) or commands.split()[0] in TRAPPED:
-            continue
-        defined, = {found for one in OURS for found in re.findall(
-            rf"^{commands.split()[0]}\(\) \{{\n(.*?)^\}}", one.read_text(), re.M | re.S)}
-        before = re.split(r"^  trap (?:''|-) ", defined, maxsplit=1, flags=re.M)[0]
-        assert not re.search(r"^ *[^# ].*(\[ |\bcase |&&|\|\|)|^ *(if|while|until) ", before,
-            re.M), (body, before)
-
-
 def test_options_mean_one_thing():
     values = {}
     for verb in headers.verbs():
@@ -184,15 +160,6 @@ def test_types(tmp_path, part):
     done = subprocess.run(words, cwd=ROOT / "python", stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert done.returncode == 0, done.stdout
-
-
-def test_what_a_module_names_is_exported():
-    """flatq.shovel's docstring tells what to import, and `__all__` has exactly that, as mypy
-    --strict demands."""
-    from flatq import shovel
-
-    assert set(re.search(r"from flatq.shovel import (.*)", shovel.__doc__)[1].split(", ")) == set(
-        shovel.__all__) == {"Shovel", "source", "target"}
 
 
 @pytest.mark.parametrize("name_of_shell", SHELLS)
