@@ -29,15 +29,6 @@ def test_what_it_says(shell, flatq):
     assert flatq("peek", "-s", "reserved", "a/b.c").status == 66
 
 
-def test_order_and_queues(shell, flatq):
-    for text, *arguments in (["late", "a"], ["urgent", "-p", "3", "a"], ["other", "b"]):
-        push(flatq, text.encode(), *arguments)
-    assert [reserve(flatq, "b", "a").body for _ in range(3)] == [b"other", b"urgent", b"late"]
-    refused(flatq("reserve", "b", "a"), 66, "reserve")
-    flatq("close", "a", check=0)
-    assert flatq("reserve", "a").status in (66, 69)
-
-
 def test_lease_of_the_message_and_of_the_reservation(shell, flatq, clock):
     push(flatq, b"1", "-t", "20")
     push(flatq, b"2", "-t", "20")
@@ -178,20 +169,6 @@ def test_most_tries_bury_what_is_released(shell, flatq):
         flatq("release", reserve(flatq, "q").receipt, check=0)
     empty(flatq, "q")
     assert flatq("peek", "-s", "buried", "q", check=0).out == b"x"
-
-
-def test_most_tries_bury_what_killed_pops_held(flatq, spool):
-    flatq("create", "-m", "1", "q", check=0)
-    push(flatq, b"x" * 300000, "q")
-    process = flatq.start("pop", "q")
-    wait_for(lambda: lies(spool, "q").get("out") and child_named(process, "base64"),
-        "a pop at work")
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    empty(flatq, "q")
-    assert flatq("peek", "-s", "buried", "q", check=0).out == b"x" * 300000
-    name, = lies(spool, "q")["buried"]
-    assert name.endswith(".dead"), "with its reason"
 
 
 @pytest.mark.shells

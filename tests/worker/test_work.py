@@ -312,22 +312,14 @@ def test_the_messages_of_the_worker_cannot_be_written(shell, flatq, stream):
 
 
 @pytest.mark.parametrize("name", ["ALRM", "CHLD"])
-@pytest.mark.parametrize("how", ["ignored", "blocked"])
-def test_a_worker_without_its_signals(shell, flatq, name, how):
+def test_a_worker_without_its_signals(shell, flatq, name):
     """It could not end a command, or wait for what it has started. Some shells can get a signal
-    that their caller ignores or blocks."""
+    that their caller ignores."""
     push(flatq, b"x")
     number = signal.Signals[f"SIG{name}"]
-
-    def without():
-        if how == "ignored":
-            signal.signal(number, signal.SIG_IGN)
-        else:
-            signal.pthread_sigmask(signal.SIG_BLOCK, [number])
-
     words = flatq.command("work", "-n", "1", "-d", "9", "-x", "1", "--", "sleep", "60")
     done = subprocess.run(words, env=flatq.env, timeout=100, capture_output=True,
-        preexec_fn=without)
+        preexec_fn=lambda: signal.signal(number, signal.SIG_IGN))
     if done.returncode == 70:
         assert done.stdout == b"" and name.encode() in done.stderr
         assert pop(flatq) == b"x"
@@ -702,18 +694,6 @@ def test_a_killed_helper_is_replaced(shell, flatq, spool, hold, when):
     dies_with_it(pid)
     assert pop(flatq) == b"x"
     nothing_left(process, spool)
-
-
-def test_many_killed_helpers_let_no_command_run_on(shell, flatq, hold):
-    """The limit of time holds, and nobody hears of them."""
-    push(flatq, b"x")
-    process, pid = working(flatq, hold, "-x", "3", "-n", "1", "-d", "9")
-    for _ in range(5):
-        os.kill(helper_of(process.pid), signal.SIGKILL)
-        time.sleep(0.1)
-    err = ended(process, 0)[1]
-    assert err == b"work: queue 'default': message 1, try 1: timeout, again in 9 s\n"
-    assert not alive(pid)
 
 
 def test_a_helper_that_stands_still_holds_up_no_worker(shell, flatq):
