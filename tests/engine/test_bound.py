@@ -94,7 +94,7 @@ def test_a_key_that_is_taken_needs_no_room(flatq):
 def test_bound_of_16_producers_beside_consumers(flatq, spool):
     """There are never more messages than the bound, the bound is reached, and every message comes
     out once."""
-    bound, each = 4, 6
+    bound, each = 4, 4
     flatq("create", "-b", str(bound), "q", check=0)
     push(flatq, b"", "q")
     pop(flatq, "q")

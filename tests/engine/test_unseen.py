@@ -1,6 +1,6 @@
-"""Faults that change nothing on the disk: a process of a pipe dies, a file cannot be read, another
-verb comes between two looks. The crash laboratory has these under one shell (test_unchanged.py,
-test_pairs.py)."""
+"""Faults that change nothing on the disk, under each shell: an input that fails, a signal between
+two looks, what a power cut or a caller has left. The laboratory's families `ends`, `reads` and
+`pairs` have the others."""
 
 import os
 import signal
@@ -20,9 +20,6 @@ def flatq(flatq, shell):
     return flatq
 
 
-# ---- a process of a pipe dies
-
-
 @pytest.mark.parametrize("encoder", ["perl", "od"])
 @pytest.mark.parametrize("end", ["-l", "-0"])
 def test_an_input_that_cannot_be_read_to_its_end(flatq, tmp_path, encoder, end):
@@ -40,13 +37,6 @@ def test_an_input_that_cannot_be_read_to_its_end(flatq, tmp_path, encoder, end):
     refused(flatq("pop", "q"), 66)
 
 
-# ---- a file that cannot be read proves nothing
-
-
-# ---- another verb works between two looks
-
-
-@pytest.mark.shells
 @pytest.mark.parametrize("door", ["", "http"])
 def test_a_taker_that_is_stopped_while_it_wakes_others(flatq, stub, door):
     """It has taken its message, and passes on a wake in another queue. TERM comes while it removes
@@ -96,9 +86,6 @@ def test_a_twin_is_synced_before_it_is_named(flatq, stub, tmp_path):
     stub("sync", f'echo "$*" >>"{noted}"\nexec "$REAL" "$@"')
     assert flatq("push", "-k", "K", "q", input=b"x", check=0).out.endswith(b" dup\n")
     assert str(flatq.spool / "q") in noted.read_text()
-
-
-# ---- what a power cut or a caller has left
 
 
 @pytest.mark.parametrize("left", [b"", b"\0\0", b"\0\0yes\n", b"yes\n", b"1\0\0yes\n"])

@@ -450,6 +450,17 @@ def test_who_has_lost_the_lease_before_the_command_starts(shell, flatq, stub, cl
     assert done.err.endswith(b"try 1: its lease ended, it was given to others\n")
 
 
+def test_a_lease_that_is_half_over_is_renewed_before_the_command_starts(shell, flatq, stub, clock,
+        tmp_path):
+    """The worker stands still behind its take for 8 s of 10."""
+    push(flatq, b"x")
+    stub("mv", STANDS.format(f'echo "{clock.base + 5008}.00 0" >{clock.path}/uptime'))
+    flatq("work", "-w", "0", "-n", "1", "-t", "10", "--", "sh", "-c",
+        'ls "$FLATQ_DIR/default/out" >"$0"', tmp_path / "out", check=0)
+    end = int((tmp_path / "out").read_text().strip().rpartition(".")[2]) / 100
+    assert 5018 <= end - clock.base < 5019
+
+
 def test_a_command_whose_lease_cannot_be_renewed_ends_with_the_lease(shell, flatq, stub, hold,
         clock):
     """All renewals fail, the first when it is still early: from the end of the lease on, another
