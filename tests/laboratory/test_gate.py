@@ -143,14 +143,6 @@ os.open(".", os.O_TMPFILE | os.O_RDWR)
         ("d/e",)] and names[10] == ()
 
 
-def test_data_of_appends_and_of_large_writes(root):
-    body = os.urandom(1 << 20)
-    result = sh("printf one >a; printf two >>a; cat >b", root, stdin=body, record_data=True)
-    writes = [call for call in result.calls if call.kind == "write"]
-    assert [(call.data, call.offset) for call in writes[:2]] == [(b"one", 0), (b"two", 3)]
-    assert b"".join(call.data for call in writes[2:]) == body == (root / "b").read_bytes()
-
-
 def test_copying_falls_back_to_writes(root):
     (root / "a").write_bytes(b"x" * 5000)
     elsewhere = [path for path in map(Path, ("/dev/shm", "/var/tmp")) if os.access(path, os.W_OK)
@@ -301,14 +293,6 @@ def test_time_out(root, marked, clock):
     assert kinds(result) == ["open"]
 
 
-def test_the_rest_of_the_tree_may_linger(root, marked, clock):
-    rest = "while [ -e /proc/$0 ]; do :; done; : >b; exec sleep 99"
-    result = sh(f"setsid sh -c '{rest}' $$ >/dev/null 2>&1 & exit 3", root, timeout=200, linger=50,
-        env=marked)
-    assert (result.status, result.timed_out, result.killed, result.left) == (3, False, True, 1)
-    assert kinds(result) == ["open"]
-
-
 def test_a_signal_does_not_count_a_call_twice(root):
     script = ("import signal\nsignal.signal(signal.SIGALRM, lambda *_: None)\n"
         "signal.setitimer(signal.ITIMER_REAL, 1e-4, 1e-4)\n"
@@ -324,25 +308,6 @@ def test_other_children_are_left_alone(root):
     finally:
         os.killpg(other.pid, signal.SIGKILL)
         other.wait()
-
-
-@pytest.mark.parametrize("argv, number", [(["/nowhere/x"], errno.ENOENT), (["/"], errno.EACCES),
-    (["a\0b"], errno.EINVAL)])
-def test_what_cannot_be_started(root, argv, number):
-    files = len(os.listdir("/proc/self/fd"))
-    with pytest.raises(OSError) as caught:
-        run(argv, root)
-    assert caught.value.errno == number and "Errno" not in caught.value.strerror
-    with pytest.raises(FileNotFoundError, match="nowhere"):
-        run(["true"], root, cwd="/nowhere")
-    assert len(os.listdir("/proc/self/fd")) == files
-
-
-@pytest.mark.parametrize("fault", [("nothing", 1), ("kill_tree", 0), ("errno", 1),
-    ("torn", 1, errno.EIO)])
-def test_faults_that_make_no_sense(fault):
-    with pytest.raises(ValueError, match="not a fault"):
-        Fault(*fault)
 
 
 def _trial(root):

@@ -35,7 +35,7 @@ STAGES = ("act", "boot", "kill")
 #: number of states. A queue's lock is none of these: a verb that does not find it makes the queue.
 IDLE = re.compile(r"/(log|tended|\.lock)$")
 #: Left out: the same calls as others have, and many more of them, on much larger files.
-LARGE = re.compile("[KM]iB")
+LARGE = re.compile("KiB")
 #: The number of random samples at each cut, in addition to the states that states.py chooses.
 SAMPLES = 32
 

@@ -17,7 +17,6 @@ from flatq.slips import Slip, flat_of, slip_of
 
 PLACES = ("body", "wal", "fold", "queue", "unfold", "head", "out", "done", "delayed", "buried",
     "claimed", "keys", "wait", "room", "tmp")
-LARGE = 1 << 16  # bytes
 # a delay and a lease that are over, whatever the clocks say
 DUE, OVER = "0000000/000000000001", "000000000001"
 
@@ -50,22 +49,6 @@ class Dump:
 
     def bodies(self, queue: str = "q", *states: str) -> list[bytes | None]:
         return [m.body for m in self.messages(queue, *states)]
-
-
-_SEEN: dict[int, bytes] = {}
-
-
-def read(path: str | Path) -> bytes:
-    """A file's bytes. Of large ones, those that were read before are the same object: what is known
-    of that need not be computed again."""
-    with open(path, "rb", 0) as file:
-        data = file.read()
-    if len(data) < LARGE:
-        return data
-    if len(_SEEN) > 8:
-        _SEEN.clear()
-    seen = _SEEN.setdefault(len(data), data)
-    return seen if seen == data else data
 
 
 @functools.lru_cache(maxsize=64)
@@ -126,7 +109,7 @@ class _Queue:
             return
         self.used.add(slip.body)
         try:
-            data = body_of(read(self.path / "body" / slip.body), slip.size)
+            data = body_of((self.path / "body" / slip.body).read_bytes(), slip.size)
         except FileNotFoundError:
             data = None
         self.add(slip, data, state, f"{place}/{name}")

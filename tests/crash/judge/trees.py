@@ -57,7 +57,7 @@ def _take(root: Path) -> Tree:
                     entries.append((path, None))
                     pending.append(path + "/")
                 elif entry.is_file(follow_symlinks=False):
-                    entries.append((path, layout.read(entry.path)))
+                    entries.append((path, Path(entry.path).read_bytes()))
                 else:
                     entries.append((path, entry.stat(follow_symlinks=False).st_mode))
     return Tree(tuple(entries))
@@ -139,9 +139,6 @@ def _hash(data: bytes) -> bytes:
     return hashlib.blake2b(data, digest_size=16).digest()
 
 
-_large = functools.lru_cache(maxsize=16)(_hash)
-
-
 def _content(path: list[str], data: bytes) -> bytes:
     if path == [".doors", "secret"]:
         return b"whole" if len(data) == 33 else data
@@ -149,7 +146,7 @@ def _content(path: list[str], data: bytes) -> bytes:
     if path[-1] in IGNORED or re.match(r"log\.\d+$", path[-1]) or path[-1].endswith(".put"):
         return b""
     if b"\t" not in data[:256]:  # no flat file
-        return data if len(data) < 256 else (_large if len(data) >= layout.LARGE else _hash)(data)
+        return data if len(data) < 256 else _hash(data)
     lines = []
     for line in data.split(b"\n"):
         head, tab, body = line.partition(b"\t")
