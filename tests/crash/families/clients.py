@@ -1,5 +1,5 @@
-"""Faulty clients of the line door, over real ncat: cut off, reset, slow, sending too much, silent,
-gone before the answer, 200 at once.
+"""Faulty clients of the line door, over real ncat: cut off, reset, gone before the answer, 200 at
+once. Silent ones, slow ones and those that send too much are in tests/doors.
 
 The scenario is what the client does, the fault how the door serves (MODES), and the point a seed,
 which chooses where a client is cut off. After a trial, no acknowledged message may be lost or
@@ -72,12 +72,12 @@ def free() -> int:
 class Door:
     """A running ./launch on a free port of 127.0.0.1, with a spool of its own below `top`."""
 
-    def __init__(self, system: System, mode: str, top: Path, idle: int = IDLE) -> None:
+    def __init__(self, system: System, mode: str, top: Path) -> None:
         self.system, self.mode, self.spool, self.said_to = system, mode, top / "spool", top / "said"
         self.port = free()
         launch = next(path for path in (system.lib / "launch", system.lib.parent / "launch")
             if path.exists())
-        options = ["-p", str(self.port), "-i", str(idle), "-z", str(MOST),
+        options = ["-p", str(self.port), "-i", str(IDLE), "-z", str(MOST),
             *(["-k", "-m", str(AT_ONCE + 50)] if mode == "side by side" else [])]
         with self.said_to.open("wb") as said:
             self.process = subprocess.Popen(["sh", str(launch), *options],
@@ -169,18 +169,14 @@ class Door:
                     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
                 client.close()
 
-    def ask(self, request: bytes, *, half_close: bool = True, pieces: int = 0) -> bytes:
-        """The whole answer; `pieces`: so many bytes at a time. Asked again where the connection was
-        reset without one: what is asked so has to be the same if it is done twice."""
+    def ask(self, request: bytes) -> bytes:
+        """The whole answer. Asked again where the connection was reset without one: what is asked
+        so has to be the same if it is done twice."""
         end = time.monotonic() + PATIENCE
         while True:
             with self.connect() as client, contextlib.suppress(OSError):
-                for start in range(0, len(request), pieces or len(request)):
-                    client.sendall(request[start:start + (pieces or len(request))])
-                    if pieces:
-                        time.sleep(0.001)  # Without this they would be sent in one piece
-                if half_close:
-                    client.shutdown(socket.SHUT_WR)
+                client.sendall(request)
+                client.shutdown(socket.SHUT_WR)
                 if said := answer(client):
                     return said
                 if request.startswith(b"pop"):
@@ -278,27 +274,6 @@ def fault(name: str) -> Callable[[Fault], Fault]:
     return enter
 
 
-def whole(door: Door, rng: random.Random, pieces: int) -> Result:
-    """Clients that are correct, but send in unusual pieces."""
-    for number, (line, rest, body) in enumerate(pushes(rng)):
-        if pieces and len(body) > 100:
-            continue
-        line = line.replace(b"push", b"push -k k%d.%d" % (rng.getrandbits(32), number)).replace(
-            b"\n", rng.choice((b"\n", b"\r\n")))
-        for half_close in (True, False) if b"-e" in line or b"-n" in line else (True,):
-            said = door.ask(line + rest, half_close=half_close, pieces=pieces)
-            assert ACKNOWLEDGED.fullmatch(said), (line, said)
-        before = door.ends()
-        assert (got := door.ask(b"pop jobs\n", half_close=rng.random() < 0.5,
-            pieces=pieces)) == body, (line, got[:60])
-        door.settle(before, 0)
-    return [], []
-
-
-CLIENTS["half-close"] = functools.partial(whole, pieces=0)
-CLIENTS["a byte at a time"] = functools.partial(whole, pieces=1)
-
-
 @fault("cut in the line")
 def cut_in_the_line(door: Door, rng: random.Random) -> Result:
     """Lines that were cut: one then names another queue, one lacks only its newline. The door must
@@ -340,49 +315,6 @@ def gone_before_the_answer(door: Door, rng: random.Random) -> Result:
         before = door.ends()
         door.vanish(verb + b" jobs\n", rng.random() < 0.5)
         door.settle(before)
-    return there, []
-
-
-@fault("too much")
-def too_much(door: Door, rng: random.Random) -> Result:
-    there, most = store(door, b"stays"), MOST + rng.randint(1, 5000)
-    body = bytes_of(rng, most)
-    requests = [b"push " + b"a" * rng.choice((4096, 50_000, 2_000_000)) + b"\nbody",
-        b"push -n %d jobs\n" % most + body, b"push jobs\n" + body,
-                b"push -e jobs\n" + body + b"\n.\n"]
-    for request in requests:
-        before = door.ends()
-        client, _ = door.served()
-        with client:
-            with contextlib.suppress(OSError):
-                client.sendall(request)
-                client.shutdown(socket.SHUT_WR)
-            # A client that goes on sending is reset, and may miss the answer
-            assert (said := answer(client)) == b"" or said.startswith(b"error 65 "), said[:80]
-        door.settle(before)
-    return there, []
-
-
-@fault("idle")
-def idle(door: Door, rng: random.Random) -> Result:
-    """Clients that become silent: before the line, within it, within a body with and without a
-    length; under -k all at once."""
-    there, before = store(door, b"stays"), door.ends()
-    requests = [b"", b"pop jo", b"push -n 9 jobs\nfour", b"push jobs\nhalf"]
-    together = door.mode == "side by side"
-    for group in [requests] if together else [[request] for request in rng.sample(requests, 2)]:
-        clients = []
-        for request in group:
-            clients.append(door.served()[0])
-            clients[-1].sendall(request)
-        if together:
-            assert door.ask(b"push -k meanwhile beside\nx").strip().isdigit(
-                ), "who is idle keeps nobody out"
-        for client in clients:
-            with client:
-                said = answer(client)
-            assert said == b"" or said.startswith(b"error 75 "), said
-    door.settle(before)
     return there, []
 
 
@@ -451,11 +383,10 @@ def judge(door: Door, name: str, seed: int) -> list[str]:
 
 
 def run(trial: Trial, system: System, work: Path, every: bool) -> Seen:
-    """At a door of its own. It ends a silent client after a second, where the client is one; others
-    may be slow."""
-    name, idle = trial.scenario, 1 if trial.scenario == "idle" else IDLE
+    """At a door of its own."""
+    name = trial.scenario
     with tempfile.TemporaryDirectory(prefix="clients.", dir=work) as top, Door(system, trial.fault,
-            Path(top), idle) as door:
+            Path(top)) as door:
         wrong = judge(door, name, trial.numbers[0])
         return Seen(name, wrong, after=trees.take(door.spool), said=door.said())
 

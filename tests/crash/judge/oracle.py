@@ -120,10 +120,6 @@ class Recovered:
     found: Dump = field(default_factory=Dump)  # right after the recovery
 
 
-_BODIES: dict[bytes, bytes] = {}
-_RECOVERED: dict[tuple[object, ...], Recovered] = {}
-
-
 def _failed(what: str, done: subprocess.CompletedProcess[bytes]) -> list[str]:
     """The first verb after a boot says what it has set right; after a power cut also what was never
     synced."""
@@ -223,8 +219,7 @@ def _recover(system: System, tree: trees.Tree, spool: Path, key: str, queue: str
     drained = ("drained", system, queue, trees.digest(trees.take(spool)))
     wrong += memo.once(spool.parent, drained, lambda: _drain(system, spool, found, queue))
     trees.remove(spool)
-    bodies = tuple(_BODIES.setdefault(m.body, m.body) for m in found.messages(queue)
-        if m.body is not None)
+    bodies = tuple(m.body for m in found.messages(queue) if m.body is not None)
     return Recovered(tuple(wrong), bodies, pushed, right_after if power else Dump())
 
 
@@ -292,10 +287,8 @@ def judge(system: System, ledger: Ledger, tree: trees.Tree, spool: Path, *, then
     key = ledger.key if then_push else ""
     wreck = ("recovered", system, then_push, key, ledger.queue, boot, bool(power),
         trees.digest(tree))
-    if wreck not in _RECOVERED:
-        _RECOVERED[wreck] = memo.once(spool.parent, wreck, lambda: _recover(system, tree, spool,
-            key, ledger.queue, then_push, boot, bool(power)))
-    recovered = _RECOVERED[wreck]
+    recovered = memo.once(spool.parent, wreck, lambda: _recover(system, tree, spool, key,
+        ledger.queue, then_push, boot, bool(power)))
     wrong = [*ledger.wrong, *recovered.wrong, *(power(recovered.found) if power else ())]
     after = [AFTER] if recovered.pushed else []
     return wrong + compare(replace(ledger, order=[*ledger.order, *after],
