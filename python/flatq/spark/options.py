@@ -39,7 +39,7 @@ def verbs_module() -> Any:
 def verb(name: str, words: Sequence[str], spool: str, parse: Any = bytes) -> Any:
     """Run a verb in a spool. Raises as flatq.Queue does."""
     verbs = verbs_module()
-    return verbs.run(verbs.Call(name, list(words), parse, None, spool))
+    return verbs.run(verbs.Call(name, list(words), parse, env={"FLATQ_DIR": spool}))
 
 
 def sync(path: str, spool: str = "") -> None:
