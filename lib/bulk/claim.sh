@@ -41,9 +41,8 @@ claim_make() {
   sync_paths "$claim" "$q/claimed" "$q"
 }
 
-# claim_recover [synced] - remove segments that are settled or have become flat files. Set
-# `segments` to those that are held, claim_held to the number of their messages, and claim_next to
-# the next offset. `synced`: settled.OFFSET is synced already
+# claim_recover - remove segments that are settled or have become flat files. Set `segments` to
+# those that are held, claim_held to the number of their messages, and claim_next to the next offset
 claim_recover() {
   claim_next=$claim_settled claim_held=0 claim_over='' claim_marks='' segments=
   for segment in $claim_names; do
@@ -68,7 +67,7 @@ claim_recover() {
     [ "$segment_count" = 0 ] || segments="$segments $segment"
   done
   # CRASH: the same: a power cut could undo the rename of settled.OFFSET, but not the removal
-  [ $# -eq 1 ] || [ -z "$claim_over$claim_marks" ] || sync_paths "$claim" || return
+  [ -z "$claim_over$claim_marks" ] || sync_paths "$claim" || return
   for segment in $claim_over; do
     batch_read "$claim/$segment" && keys_remove "$batch_keys" || return
     # shellcheck disable=SC2086 # names without blanks
@@ -195,12 +194,12 @@ claim_settle() {
   wake "$q/room" $((claim_new - claim_held))
 }
 
-# claim_ends OFFSET - rename settled.OFFSET: all before OFFSET is settled; and remove that
+# claim_ends OFFSET - rename settled.OFFSET: all before OFFSET is settled; and remove that, once the
+# rename is synced
 claim_ends() {
   rename_path "$claim/settled.$claim_settled" "$claim/settled.$1" ||
     { disk_failed "$claim"; return; }
-  # Only what is synced may be removed
-  sync_paths "$claim" && claim_open "${claim##*/}" && claim_recover synced
+  claim_open "${claim##*/}" && claim_recover
 }
 
 # claim_back - give back all that is held, to its old place in the order; its offsets stay used.
