@@ -21,9 +21,9 @@ spool_failed() {
 
 # spool_there [make] - return 66 if there is no spool; to `make` one, an empty directory will do
 spool_there() {
+  there_is='' why="no spool at $FLATQ_DIR"
   there_names=$(exec ls -A "$FLATQ_DIR/" 2>&1 9>&-)
-  there_code=$? there_is='' why="no spool at $FLATQ_DIR"
-  case $there_code.$there_names in
+  case $?.$there_names in
   0.*) ;;
   *'No such file or directory') spool_new "$@"; return ;;
   *'Not a directory') why="$why: this is no directory"; return 66 ;;

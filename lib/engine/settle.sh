@@ -254,12 +254,10 @@ message_touch() {
   clock_read
   clock_add "${1:-$slip_lease}" "$now"
   slip_format
+  touch_to=$q/out/$slip.$slip_owner.$later
   # The same deadline gives the same name
-  if [ "$slip_path" = "$q/out/$slip.$slip_owner.$later" ]; then
-    bound_unlock
-  else
-    slip_move "$q/out/$slip.$slip_owner.$later" || return
-  fi
+  [ "$slip_path" = "$touch_to" ] || slip_move "$touch_to" || return
+  bound_unlock
   queue_log touch
 }
 
