@@ -182,13 +182,8 @@ fold_remove() {
   }
   ids_of "$@"
   # shellcheck disable=SC2086 # names without blanks
-  bodies_remove $ids && (cd "$fold_run" && exec rm -f "$@") || { disk_failed "$q/fold"; return; }
-  if ! rmdir "$fold_run"; then
-    # Slips that are left are in no flat file: they go forward
-    names_in "$fold_run" || return
-    nonce_read
-    rename_path "$fold_run" "$q/head/$run.$nonce" || { disk_failed "$q/fold"; return; }
-  fi
+  bodies_remove $ids && (cd "$fold_run" && exec rm -f "$@") && rmdir "$fold_run" ||
+    { disk_failed "$q/fold"; return; }
   sync_paths "$q/fold"
 }
 

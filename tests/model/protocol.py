@@ -659,10 +659,7 @@ class Protocol:
         while names:
             yield from self.removed(f"fold/{run}/{names[0]}", "rm run")
             names = names[1:]
-        if not (yield Op("rmdir", (f"fold/{run}",), "rmdir")):
-            # the slips that are left are in no flat file
-            yield from self.names_in(f"fold/{run}")
-            yield mv(f"fold/{run}", f"head/{run}", "mv to head")
+        yield Op("rmdir", (f"fold/{run}",), "rmdir")
         yield sync("fold/")
 
     def fold_write(self, run, names, nonce):
