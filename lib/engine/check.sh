@@ -40,14 +40,18 @@ boot_delays() {
   [ $# -eq 1 ] || { boot_delayed "$@" && sync_paths "$q/delayed"; }
 }
 
-# check_blame CODE - return CODE; let `why` name a file of the queue that cannot be read
+# check_blame CODE - return CODE; if that is 74, let `why` name a file of the queue that cannot be
+# read, and what mends it. Doctor moves no directory away: the next boot would remove the bodies
 check_blame() {
+  [ "$1" -eq 74 ] || return "$1"
   blame_said=$({ cd "$q" && find . -type f -exec cat {} +; } 2>&1 >/dev/null 9>&- |
     head -n 1)
+  blame_mend='mend the file system, or who may read it'
   case $blame_said in
-  '' | *[![:print:]]*) ;;
-  *) why="queue '$queue': cannot read ${blame_said#*: }: try flatq doctor $queue" ;;
+  '' | *[![:print:]]*) return "$1" ;;
+  *': ./body/'* | *': ./queue/'*) blame_mend="try flatq doctor $queue" ;;
   esac
+  why="queue '$queue': cannot read ${blame_said#*: }: $blame_mend"
   return "$1"
 }
 

@@ -1,6 +1,8 @@
 """A message whose body is not whole, or cannot be read, is set aside. Nobody takes a part of it for
 the whole, and the other messages go on."""
 
+import shutil
+
 import pytest
 
 from engine import faulty, lies, pop, push, refused
@@ -103,44 +105,60 @@ READS = "openat,read,splice,sendfile,copy_file_range,getdents64"
 FLAT = b"".join(b"flat%d\n" % n for n in range(100))
 
 
-def three_queues(flatq):
+def three_queues(flatq, flat=FLAT):
     """Each with a message in a flat file, one in a block of its own, one with a body of its own and
     a key, a delayed and a buried one."""
     for queue in ("a", "q", "z"):
-        flatq("push", "-l", queue, input=FLAT, check=0)
+        flatq("push", "-l", queue, input=flat, check=0)
         flatq("push", "-d", "1000", queue, input=b"delayed", check=0)
         flatq("push", "-k", "key", queue, input=b"single", check=0)
         flatq("push", queue, input=b"next", check=0)
         flatq("create", "-b", "1000", queue, check=0)
 
 
-FILES = ["body/*1", "body", "queue/*/*", "queue/*", "queue", "wal", "delayed", "out", "keys/*",
-    "conf", "head", "fold", "tmp", "lock"]
+def one_of_each(queue):
+    """Each directory of the queue, and one file in each."""
+    found = {queue: queue}
+    for path in sorted(queue.rglob("*")):
+        found.setdefault((path.parent, path.name if path.parent == queue else path.is_dir() and path),
+            path)
+    return list(found.values())
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_a_file_that_cannot_be_read_at_the_boot_stops_its_queue_alone(flatq, clock, name):
-    three_queues(flatq)
-    clock.reboot("second")
-    path = sorted((flatq.spool / "q").glob(name))[0]
-    done = faulty(flatq, READS, path, "pop", "z", when="1+")
-    assert (done.returncode, done.stdout) == (0, b"flat0"), done
-    done = faulty(flatq, READS, path, "drain", "q", when="1+")
-    where = str(path.relative_to(flatq.spool / "q")).encode()
-    if name == "keys/*":
-        assert (done.returncode, done.stderr) == (74,
-            b"drain: queue 'q': cannot read a key: what was printed is deleted\n")
-    elif done.returncode == 74:
-        assert done.stdout == b"" and where in done.stderr.splitlines()[
-            -1] and b"doctor q" in done.stderr.splitlines()[-1], done
-    else:  # nothing of it has to be read
-        assert (done.returncode, done.stdout) == (0, FLAT + b"single\nnext\n"), done
-    assert faulty(flatq, READS, path, "push", "a", input=b"x", when="1+").returncode == 0
-    # it can be read again
-    if done.returncode and name != "keys/*":
-        assert flatq("drain", "q", check=0).out == FLAT + b"single\nnext\n"
-    assert not list(flatq.spool.glob("*/unread")) or done.returncode == 0
-    assert flatq("doctor", check=0).out == b""
+@pytest.mark.slow
+@pytest.mark.parametrize("booted", [False, True])
+def test_an_unreadable_file_stops_its_queue_alone(flatq, clock, booted):
+    """At the boot and before. Doctor names it, and what mends it, or mends it."""
+    three_queues(flatq, FLAT[:18])
+    flatq("claim", "-c", "me", "-n", "1", "q", check=0)
+    flatq("bury", flatq("reserve", "q", check=0).out.split()[0].decode(), check=0)
+    flatq("push", "-l", "q", input=b"flat\n", check=0)
+    if booted:
+        clock.reboot("second")
+    kept = flatq.home / "kept"
+    shutil.copytree(flatq.spool, kept, symlinks=True)
+    stopped = set()
+    for path in one_of_each(flatq.spool / "q"):
+        shutil.rmtree(flatq.spool)
+        shutil.copytree(kept, flatq.spool, symlinks=True)
+        done = faulty(flatq, READS, path, "pop", "z", when="1+")
+        assert (done.returncode, done.stdout) == (0, b"flat0"), (path, done)
+        done = faulty(flatq, READS, path, "drain", "q", when="1+")
+        where = str(path.relative_to(flatq.spool / "q")).encode()
+        if done.returncode == 74:
+            stopped.add(where.split(b"/")[0])
+        healed = faulty(flatq, READS, path, "doctor", "q", when="1+")
+        assert healed.returncode in (0, 74) and (healed.returncode == 0 or where in healed.stderr
+            and b": mend the file system" in healed.stderr), (path, done, healed)
+        aside = b"set aside" in healed.stdout
+        assert aside == (path.parent.parent.name == "queue" and done.returncode == 74), (path, healed)
+        # It can be read again: all is there
+        left = done.stdout + flatq("drain", "q").out
+        flatq("kick", "-n", "9", "q")
+        left += flatq("drain", "q").out
+        want = [b"flat2", b"flat1", b"single", b"next", b"flat"][:4 if aside else 5]
+        assert sorted(left.replace(b"delayed\n", b"").split()) == sorted(want), (path, done, healed)
+    assert {b"wal", b"conf", b"out"} <= stopped
 
 
 @pytest.mark.parametrize("booted", [False, True])
