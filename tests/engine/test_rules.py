@@ -311,6 +311,7 @@ ROWS = [
     # R6: both sides of a pipe say that they have finished
     *(Row(f"a size whose end was not seen: {end}", an_empty_queue, ("tail", "*", end), "push q", 74,
         [], env={"big": "1"}) for end in (DIES, "exit 1", "exit 0")),
+    Row("a killed tr counted no messages", an_empty_queue, ("tr", "*", DIES), "push -0 q", 74, []),
     *(Row(f"sed was killed behind the dot{limit}", an_empty_queue, ("sed", "*",
         '"$real" "$@" | head -c 3; kill -9 $$'), "push -e q", 74, [], env={"FLATQ_MOST_BYTES":
         limit}) for limit in ("", "100")),
@@ -345,7 +346,8 @@ def test_a_fault(flatq, row):
     faults = () if not row.fault else (row.fault,) if isinstance(row.fault[0], str) else row.fault
     for program, words, what in faults:
         env |= stub(flatq, program, f'case $* in {words}) {what} ;; esac\nexec "$real" "$@"')
-    data = b"7\n.\n" if "-e" in row.words else b"7" + bytes(2000 * ("big" in env))
+    data = {"push -e q": b"7\n.\n", "push -0 q": b"7\0"}.get(row.words,
+        b"7" + bytes(2000 * ("big" in env)))
     verb, *words = row.words.replace("RECEIPT", receipt).split()
     process = flatq.start(verb, *words, env=env)
     out, err = process.communicate(data, timeout=60)
