@@ -58,17 +58,13 @@ stat_row() {
   printf 'row %s %s %s %s %s\n' "$1" $stat_closed "$oldest" "$queue_bound" "$queue_most_tries"
 }
 
-# stat_logs - print the ends of logs with lines from the last minute, each after `==> FILE <==`
+# stat_logs - print the ends of logs that may have lines from the last minute, each after `==> FILE
+# <==`
 stat_logs() (
   cd "$FLATQ_DIR" || exit
-  set -- /dev/null
-  for stat_log in */log; do
-    [ ! -f "$stat_log" ] || set -- "$@" "$stat_log"
-  done
-  stat_recent=$(tail -n 1 "$@" | awk -v "since=$((stat_now - 60))" '
-    /^==> / { name = $2; next } $1 >= since { print name }')
+  stat_recent=$(exec find -- */log -type f -mmin -3)
   # shellcheck disable=SC2086 # names without blanks
-  [ -z "$stat_recent" ] || tail -c 262144 /dev/null $stat_recent
+  [ -z "$stat_recent" ] || exec tail -c 262144 /dev/null $stat_recent
 )
 
 # page_one - print the row and the counts of $q, `buried NAME` of the last ten, `ready SLIP
