@@ -136,8 +136,7 @@ def spool_of(box: states.Tree) -> trees.Tree:
     if not isinstance(spool, dict):
         return trees.Tree((), False)
     return trees.Tree(tuple((path.rstrip("/"), None if path.endswith("/") else stat.S_IFIFO | 0o600
-        if value is None else os.fsencode(value))
-                            for path, value in states.paths(spool)))
+        if value is None else value) for path, value in states.paths(spool)))
 
 
 def known(box: states.Tree) -> str:

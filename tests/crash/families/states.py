@@ -17,8 +17,7 @@ no liar:
     - Changes of one and the same entry keep their order, so a later one presupposes the former.
     rmdir presupposes what emptied the directory.
 
-Limits: owners, modes and times are not followed, nor hard links (a link is an entry more of the
-same file, and that is all). """
+Limits: owners, modes and times are not followed. No verb makes links. """
 from __future__ import annotations
 
 import hashlib
@@ -38,9 +37,8 @@ ABSENT, WHOLE, HALF, ZEROS = "0123"  # the fate of an operation; the last two on
 PAGE, PAGES = 4096, string.ascii_uppercase
 #: Up to so many pending operations, all their subsets are tried.
 ALL_SUBSETS = 11
-#: The content of a directory: other directories, the bytes of files; a str is the target of a link;
-#: None is a FIFO.
-Tree = dict[str, Union["Tree", bytes, str, None]]
+#: The content of a directory: other directories, the bytes of files; None is a FIFO.
+Tree = dict[str, Union["Tree", bytes, None]]
 
 
 @dataclass
@@ -68,7 +66,7 @@ class Op:
 
 @dataclass
 class _Inode:
-    kind: str  # "dir", "file", "fifo", "link"
+    kind: str  # "dir", "file", "fifo"
     data: bytes = b""  # as before the run
     entries: dict[str, int] = field(default_factory=dict)  # the same
     size: int = 0  # bytes, now
@@ -157,18 +155,6 @@ class History:
         if directory is not None and inode is None:
             self._entries(call, "mknod", (directory, name, self._new("fifo")))
 
-    def _symlink(self, call: Call) -> None:
-        directory, name, inode = self._find(call.paths[1])
-        if directory is not None and inode is None:
-            made = self._new("link")
-            self.inodes[made].data = os.fsencode(call.paths[0])
-            self._entries(call, "symlink", (directory, name, made))
-
-    def _link(self, call: Call) -> None:
-        inode, (directory, name, there) = self._find(call.paths[0])[2], self._find(call.paths[1])
-        if directory is not None and inode is not None and there is None:
-            self._entries(call, "link", (directory, name, inode))
-
     def _unlink(self, call: Call) -> None:
         directory, name, inode = self._find(call.paths[0])
         if directory is not None and inode is not None and self.inodes[inode].kind != "dir":
@@ -199,13 +185,10 @@ class History:
     # How they are noted
 
     def _read(self, path: Path) -> int:
-        number = self._number("link" if path.is_symlink() else "dir" if path.is_dir() else "file"
-            if path.is_file() else "fifo")
+        number = self._number("dir" if path.is_dir() else "file" if path.is_file() else "fifo")
         inode = self.inodes[number]
         if inode.kind == "dir":
             inode.entries = {child.name: self._read(child) for child in sorted(path.iterdir())}
-        elif inode.kind == "link":
-            inode.data = os.fsencode(os.readlink(path))
         elif inode.kind == "file":
             inode.data = path.read_bytes()
             inode.size = len(inode.data)
@@ -326,7 +309,7 @@ class History:
             elif inode.kind == "file":
                 tree[name] = bytes(bytes_of.get(child, inode.data))
             else:
-                tree[name] = None if inode.kind == "fifo" else os.fsdecode(inode.data)
+                tree[name] = None
         return tree
 
     def choices(self, cut: int, whole: frozenset[int], samples: int, seed: int) -> Iterator[str]:
@@ -373,7 +356,7 @@ class History:
                 for place in free}, WHOLE)
 
 
-def paths(tree: Tree, below: str = "") -> Iterator[tuple[str, bytes | str | None]]:
+def paths(tree: Tree, below: str = "") -> Iterator[tuple[str, bytes | None]]:
     """What is in it and below, in order; a directory ends with a slash."""
     for name, value in sorted(tree.items()):
         if isinstance(value, dict):
@@ -396,10 +379,8 @@ def write(tree: Tree, path: Path) -> None:
             write(value, path / name)
         elif isinstance(value, bytes):
             (path / name).write_bytes(value)
-        elif value is None:
-            os.mkfifo(path / name, 0o600)
         else:
-            (path / name).symlink_to(value)
+            os.mkfifo(path / name, 0o600)
 
 
 def read(path: Path) -> Tree:
