@@ -140,6 +140,8 @@ def main(argv: list[str] | None = None) -> int:
             pool.shutdown()
         except KeyboardInterrupt as reason:
             ended = 143 if reason.args else 130
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, signal.SIG_IGN)  # it is ending
             for process in multiprocessing.active_children():
                 process.kill()  # and with it whatever it has behind a gate
             pool.shutdown(cancel_futures=True)
