@@ -43,6 +43,7 @@ claim_make() {
 
 # claim_recover - remove segments that are settled or have become flat files. Set `segments` to
 # those that are held, claim_held to the number of their messages, and claim_next to the next offset
+# shellcheck disable=SC2086 # names without blanks
 claim_recover() {
   claim_next=$claim_settled claim_held=0 claim_over='' claim_marks='' segments=
   for segment in $claim_names; do
@@ -70,11 +71,9 @@ claim_recover() {
   [ -z "$claim_over$claim_marks" ] || sync_paths "$claim" || return
   for segment in $claim_over; do
     batch_read "$claim/$segment" && keys_remove "$batch_keys" || return
-    # shellcheck disable=SC2086 # names without blanks
     batch_remove "$claim/$segment" $claim_marks || return
     claim_marks=
   done
-  # shellcheck disable=SC2086
   [ -z "$claim_marks" ] || (cd "$claim" && exec rm -f $claim_marks) || disk_failed "$claim"
 }
 

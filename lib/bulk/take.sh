@@ -212,11 +212,11 @@ bulk_pop() {
 
 # bulk_pop_queues - write out and settle batches of wait_queues until nothing is ready, or bulk_left
 # is 0; 66, 69: nothing was there
+# shellcheck disable=SC2086 # names without blanks
 bulk_pop_queues() {
   bulk_any=
   while [ "$bulk_left" -gt 0 ]; do
     clock_read
-    # shellcheck disable=SC2086 # names without blanks
     bulk_choose "$bulk_left" $wait_queues
     bulk_code=$?
     case $bulk_code.$bulk_any in
@@ -227,7 +227,6 @@ bulk_pop_queues() {
     { [ -z "${bulk_asks:-}" ] || bulk_measure; } && bulk_print && bulk_received || {
       bulk_held || return
       # A body that cannot be read is set aside at the second try
-      # shellcheck disable=SC2086 # names without blanks
       [ -z "$bulk_ids" ] || (cd "$q/body" && exec cat $bulk_ids >/dev/null) || body_cut=1
       batch_putback "$q/out/$batch"
       return 74
