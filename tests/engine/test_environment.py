@@ -1,5 +1,5 @@
-"""Of the variables that a caller has exported, only those that the man page names change what a verb
-does. Other shells are refused."""
+"""Of the variables that a caller has exported, only those that the man page names change what a
+verb does. Other shells are refused."""
 
 import re
 import shutil
@@ -108,11 +108,13 @@ def day(flatq):
 
 @pytest.mark.parametrize("what", ["variables", "path"])
 def test_what_decides_nothing(shell, flatq, tmp_path, what):
-    """Variables of other programs, and those that lib reads with a default. And PATH=$PWD/lib:$PATH,
-    as the article has it: no verb or door may run a verb for a program of that name."""
+    """Variables of other programs, and those that lib reads with a default. And lib in PATH, as the
+    article has it: no verb or door may run a verb for a program of that name."""
     usual = day(flatq)
     names = "OPTARG batch epoch length method names plain putbacks q queue reason request why"
-    flatq.env |= {"PATH": f"{LIB}:{flatq.env['PATH']}"} if what == "path" else TOOLS | dict.fromkeys(
-        names.split(), f"a[$(touch {tmp_path}/ran)]")
+    if what == "path":
+        flatq.env["PATH"] = f"{LIB}:{flatq.env['PATH']}"
+    else:
+        flatq.env |= TOOLS | dict.fromkeys(names.split(), f"a[$(touch {tmp_path}/ran)]")
     assert day(flatq) == usual
     assert not (tmp_path / "ran").exists()

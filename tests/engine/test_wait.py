@@ -13,7 +13,9 @@ import time
 import pytest
 
 from conftest import LIB, everything, need, wait_for
-from engine import child_named, clock, command_of, empty, holders, lies, pop, push, refused, reserve, standing, stop_waiting, used  # noqa: F401
+from engine import (  # noqa: F401
+    child_named, clock, command_of, empty, holders, lies, pop, push, refused, reserve, standing,
+    stop_waiting)
 
 
 @pytest.fixture
@@ -303,7 +305,7 @@ def test_descriptors_of_the_caller(shell, flatq):
     push(flatq, b"x", "-d", "1")
     done = subprocess.run(
         ["dash", "-c",
-        'exec 6>"$HOME/6" 7>"$HOME/7" 8>"$HOME/8" 9>"$HOME/9"; flock 9; "$@"; echo kept >&9; cat "$HOME/6" "$HOME/7" "$HOME/8"', "-",
+        'cd; exec 6>6 7>7 8>8 9>9; flock 9; "$@"; echo kept >&9; cat 6 7 8', "-",
          *flatq.command("pop", "-w", "60")], env=flatq.environment(None), stdout=subprocess.PIPE,
          timeout=100)
     assert (done.returncode, done.stdout) == (0, b"x")

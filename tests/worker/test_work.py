@@ -552,7 +552,8 @@ def test_a_second_signal_or_hup_gives_the_job_back_at_once(shell, flatq, spool, 
     """It goes to the command, which need not listen, and to all that it has started."""
     push(flatq, b"x")
     deaf = "trap '' TERM HUP; " * (len(numbers) == 1)
-    process, pid = working(flatq, hold, "-j", jobs, "-m", "1", script=f"{deaf}sleep 100 & {HOLD}; :")
+    process, _ = working(flatq, hold, "-j", jobs, "-m", "1",
+        script=f"{deaf}sleep 100 & {HOLD}; :")
     process.send_signal(numbers[0])
     insist(process, numbers[-1])
     assert process.returncode == -numbers[-1]
