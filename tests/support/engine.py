@@ -176,12 +176,6 @@ def child_named(process, name):
     return None
 
 
-def used(pid):
-    """Seconds of processor time of pid and of the children that it has waited for."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
-
-
 def holders(path):
     """Processes that have a file below path open, or work there."""
     found = []
