@@ -28,15 +28,15 @@ guard_code=69 guard_told='' guard_group='' door_unix=''
 guard() {
   set -f
   while :; do
-    IFS= read -r guard_line <&6 || {
+    IFS= read -r guard_text <&6 || {
       # USR1 may interrupt it
       process_started "$guard_group" && continue
       break
     }
     # bash writes our newline by itself: ncat's words may come in between
-    guard_line=${guard_line##*Ncat: }
+    guard_text=${guard_text##*Ncat: }
     # shellcheck disable=SC2086 # words
-    set -- $guard_line
+    set -- $guard_text
     case ${1:-} in
     c)
       guard_connects "$@"
@@ -47,7 +47,7 @@ guard() {
     t) guard_second || break ;;
     x) break ;;
     '') ;;
-    *) guard_ncat_says "$guard_line" ;;
+    *) guard_ncat_says "$guard_text" ;;
     esac
   done
   set +f
