@@ -324,8 +324,7 @@ def run(trial: Trial, system: System, work: Path, every: bool) -> Seen:
     if scenario.says:
         acked = bool(re.search(scenario.says, result.stdout))
     # A worker that reports that its message is back exits with 0
-    acked = acked and not (scenario.verb == "work" and trial.family in ("reads", "ends")
-        and result.stderr)
+    acked = acked and not (scenario.verb == "work" and result.stderr)
     wrong = manners(scenario, fault, result)
     ledger = oracle.expected(scenario, acked, result.stdout)
     if double:
