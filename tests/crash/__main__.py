@@ -98,8 +98,9 @@ def _tasks(args: argparse.Namespace, system: System,
             print(f"{name}: left out: {reason}", file=sys.stderr)
             continue
         limit = None if args.all else args.limit or family.hour
-        scenarios = [scenario for scenario in family.scenarios(system) if not args.scenario
-            or any(scenario.startswith(text) for text in args.scenario)]
+        known = family.scenarios(system)
+        scenarios = [scenario for scenario in known if not args.scenario or any(scenario == text
+            or text not in known and scenario.startswith(text) for text in args.scenario)]
         if not args.fault or {*args.fault} & {*family.faults}:
             tasks += campaign.plan(name, scenarios, Options(tuple(args.fault), args.at, limit,
                 args.seed, args.all))
