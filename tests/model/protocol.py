@@ -295,7 +295,7 @@ class Protocol:
         return at, name
 
     def take(self, me, owner, deadline):
-        """take_message, take_pick, take_slip, take_unfold: the name in out/, or nothing"""
+        """take_message, take_pick, take_slip, queue_unfold: the name in out/, or nothing"""
         looked = False
         while True:
             at, name = yield from self.scan()
@@ -515,7 +515,7 @@ class Protocol:
         yield from self.reclaim(me)
 
     def sweep(self):
-        """queue_sweep_locked, sweep_these: under the lock; remove what is settled"""
+        """queue_sweep, sweep_these: under the lock; remove what is settled"""
         names = yield ls("done")
         todo, slips, outs, keys, bodies = names, (), (), (), ()
         whole = ()
@@ -1034,7 +1034,7 @@ class Protocol:
             last = high = 0
 
     def take_block(self, me):
-        """ids_block, ids_block_locked: a range for the caller, and a new one for the others"""
+        """ids_block: a range for the caller, and a new one for the others"""
         yield Op("begin", ("push",))
         yield LOCK
         ranges = yield ls("range")
