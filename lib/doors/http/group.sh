@@ -86,8 +86,9 @@ group_busy() {
   return 1
 }
 
-# group_free - under the lock, return 0 if it is proved that $q has nothing in flight (R1), 66 if it
-# has. RACE: without the lock, messages only leave these places or are settled, in this order
+# group_free [again] - under the lock, return 0 if it is proved that $q has nothing in flight (R1),
+# 66 if it has. RACE: without the lock, messages only leave these places or are settled, in this
+# order
 group_free() {
   queue_reclaim && files_below claimed out "done" || return
   for group_path in $names; do
@@ -98,6 +99,8 @@ group_free() {
       ! named "done/${group_path%%/*}" || continue ;;
     *) continue ;;
     esac
+    # A listing that failed may have hidden it from queue_reclaim: look twice (R1)
+    [ -n "$reclaim_saw" ] || [ $# -gt 0 ] || { group_free again; return; }
     return 66
   done
 }
