@@ -280,7 +280,6 @@ queue_unfold() {
   fi
   sync_many "$unfold_stage" &&
     rename_path "$unfold_from" "$q/unfold/$1" || { disk_failed "$q/unfold"; return; }
-  sync_paths "$q/unfold" "$q/queue/$flat_block" || return
   unfold_finish "$1"
 }
 
@@ -317,9 +316,11 @@ unfold_whole() {
   [ "${1:-}" = "$unfold_bytes" ]
 }
 
-# unfold_finish FLAT - move the staged slips to head/; only then remove the flat file
+# unfold_finish FLAT - move the staged slips to head/; only then remove the flat file. CRASH: who
+# renamed that may have been killed before it synced: a power cut would bring it back beside them
 unfold_finish() {
   flat_parse "$1" && [ ! -d "$q/unfold/$1" ] || { set_aside "unfold/$1"; return; }
+  sync_moving "$q/unfold" "$q/queue/$flat_block" || return
   # If its messages are in neither, no unfold has left the file
   [ -d "$q/head/$run" ] || rename_path "$q/tmp/$run" "$q/head/$run" || {
     absent "$q/tmp/$run" && absent "$q/head/$run" && set_aside "unfold/$1" || disk_failed "$q/head"

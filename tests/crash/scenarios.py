@@ -536,7 +536,7 @@ SCENARIOS: dict[str, Scenario] = {
     replace(plain, name=plain.name + ", synced", sync="on"))}
 THREE = tuple(b"message number %d, the %s" % pair for pair in enumerate((b"first", b"second",
     b"third"), 1))
-#: The scenario that the article's version can run too. Only the family `article` uses it.
+#: The scenario that the article's version can run too
 BASELINE = Scenario("three pushes, three pops", (v("create q"),), ("sh", "".join(
     f"""if printf %s '{body.decode()}' | sh "$0/push" q >/dev/null; then printf '+{n}\\n'; fi\n"""
     for n, body in enumerate(THREE)) + 3 * """printf '<'; sh "$0/pop" q; printf ' %s>\\n' $?\n""",

@@ -55,7 +55,9 @@ def _trials(family: str, known: Sequence[str], system: System, name: str, option
         work: Path) -> Iterator[Trial]:
     """Every fault at every call. Of a scenario that syncs, only at its syncs: elsewhere it leaves
     what the same scenario leaves that does not."""
-    wanted = [fault for fault in known if options.wants(fault)]
+    # The script of a scenario that tells prints what the judge reads
+    wanted = [fault for fault in known if options.wants(fault)
+        and not (NAMED[name].tells and fault in faults.OUTPUT)]
     points: list[tuple[str, int]] = []
     undisturbed(system, name, work)
     for kinds in {faults.kinds(fault) for fault in wanted}:
