@@ -200,12 +200,11 @@ def test_detached_by_a_setsid_that_does_not_fork(flatq, tmp_path, stub):
 
 
 def test_as_a_service(tmp_path):
-    """The unit of lib/systemd with what lib/worker/README.md adds to it works as systemd reads
-    it."""
+    """The unit of lib/systemd with what its first lines add to it works as systemd reads it."""
     program = need("systemd-analyze")
     text = (LIB / "systemd/flatq-work@.service").read_text()
-    added = re.search(r"```ini\n(.*?)```", (LIB / "worker/README.md").read_text(), re.S)[1]
-    assert "KillMode=mixed" in text and added == "".join(re.findall(r"^#   (.*\n)", text, re.M))
+    added = "".join(re.findall(r"^#   (.*\n)", text, re.M))
+    assert "KillMode=mixed" in text and added.startswith("[Service]\nEnvironment=")
     path = tmp_path / "flatq-work@jobs.service"
     path.write_text(text.replace("/usr/local/bin/flatq", str(ROOT / "lib/flatq")) + added)
     done = subprocess.run([program, "--man=no", "verify", path], capture_output=True, text=True,

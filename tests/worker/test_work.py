@@ -368,7 +368,9 @@ def test_a_command_that_is_not_there_buries_no_queue(flatq, script, said, left):
     once.chmod(0o755)
     for body in (b"x", b"y"):
         push(flatq, body)
-    refused(flatq("work", "-w", "0", "-m", "1", "--", "./once.sh"), 69, "work", text=said)
+    done = flatq("work", "-w", "0", "-m", "1", "--", "./once.sh")
+    # Where it is gone, the shell says so, too
+    assert done.status == 69 and said in done.err.splitlines()[-1], done
     rows = listed(flatq)
     assert len(rows) == left and {row[1] for row in rows} <= {"ready", "delayed"}, rows
 
