@@ -533,11 +533,12 @@ def test_a_line_of_megabytes_is_answered_in_http(launched, begin, status):
             client.send(b"a" * 1_010_000)
         except OSError:
             pass
-        found = answers(client.rest(40))
+        # The reset may cut the answer off, too
+        got = client.rest(40)
         client.close()
-        if found:
+        if b"\r\n\r\n" in got:
             break
-    [said] = found
+    [said] = answers(got)
     assert (said.status, said.headers["connection"], said.headers["content-length"]) == (
         status, "close", "0")
     wait_for(lambda: " line-too-long " in one.said(), "a line of log")
