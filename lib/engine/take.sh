@@ -182,7 +182,11 @@ body_open() {
 
 # body_print - write out the message that was taken; return 66 if it is no longer ours, 74
 body_print() {
-  body_open && door_reply "$slip_size" || return
+  body_open && door_reply "$slip_size" && body_send
+}
+
+# body_send - the rest of body_print, of the body on 7
+body_send() {
   base64 -d <&7 9>&- && body_whole && return 0
   need engine/missed
   taken_ours || return
