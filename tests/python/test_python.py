@@ -981,7 +981,7 @@ def test_wheel(tree):
     assert wheel.stat().st_size < 320 * 1024
     shell = {str(path.relative_to(LIB)): path.stat().st_mode for path in LIB.rglob("*")
              if path.is_file() and path.suffix != ".md"
-             and path.parent.name not in ("completion", "systemd")}
+             and path.parent.name not in ("completion", "man", "systemd")}
     shell["launch"] = (ROOT / "launch").stat().st_mode
     assert modes.keys() == shell.keys() and all(modes[name] & stat.S_IXUSR == shell[
         name] & stat.S_IXUSR for name in shell)
