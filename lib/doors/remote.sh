@@ -10,8 +10,8 @@
 
 # remote WORD ... - run FLATQ_VERB at FLATQ_HOST, and exit with its code there, or as remote_ask
 remote() {
-  remote_directory='' remote_pid='' remote_watcher='' remote_asked='' remote_held='' \
-    remote_total=0 request=''
+  remote_directory='' remote_pid='' remote_watcher='' remote_noted='' remote_asked='' \
+    remote_held='' remote_total=0 request=''
   remote_host_read
   remote_look "$@"
   trap '[ -z "$remote_directory" ] || rm -rf "$remote_directory"' EXIT
@@ -132,7 +132,7 @@ remote_watch() {
     done
     kill -KILL "$remote_pid"
   ) </dev/null >/dev/null 5>&- 6<&- 7>&- &
-  remote_watcher=$!
+  remote_watcher=$! remote_noted=$!
 }
 
 # remote_watched - end that. In remote_back, a TERM would be ignored
@@ -153,7 +153,7 @@ remote_ask() {
     printf '%s%s@%s\n' "$remote_at" "$nonce" "$request" 1<>"$1" &&
     command exec 3>"$2" 4<"$1" || { why="${TMPDIR:-/tmp} has no room for the request"; return 74; }
   remote_connect <&4 >&3 2>"$remote_directory/errors" 3>&- 4<&- &
-  remote_pid=$!
+  remote_pid=$! remote_noted=$!
   remote_watch
   wait "$remote_pid"
   remote_pid=
@@ -341,10 +341,11 @@ remote_back() {
 # remote_stopped SIGNAL - end the connection, and give back a message that was not written out
 remote_stopped() {
   trap '' HUP INT TERM
-  for remote_process in $remote_pid $remote_watcher; do
-    kill -KILL "$remote_process"
-    wait "$remote_process"
-  done
+  # RACE: the signal may have come before the last one was noted
+  [ "${!-}" = "$remote_noted" ] || remote_pid="$remote_pid ${!-}"
+  # shellcheck disable=SC2086 # PIDs. Then wait for all: in the trap of a `wait` for one of them, bash
+  # may never see that this one has ended
+  kill -KILL $remote_pid $remote_watcher && wait
   # The answer to a reserve may be there
   case $request in
   reserve*) remote_held=1 ;;
@@ -365,7 +366,7 @@ remote_drain() {
   # shellcheck disable=SC2094 # these are FIFOs
   mkfifo "$1" "$2" && command exec 7<>"$1" 8<>"$2" 6<"$2" || { why='no FIFO'; return 74; }
   remote_connect <"$1" >&8 2>"$remote_directory/errors" 6<&- 7>&- 8>&- &
-  remote_pid=$!
+  remote_pid=$! remote_noted=$!
   exec 8>&-
   printf '%s%s@%s\n' "$remote_at" "$nonce" "$request" >&7
   remote_first=1 remote_end=''
