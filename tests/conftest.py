@@ -53,7 +53,7 @@ def pytest_terminal_summary(terminalreporter):
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist adds a test's group to its name
 def pytest_collection_modifyitems(config, items):
     """There are two kinds of tests. `make test` leaves out what is marked `slow`, and of a test
-    with many cases tries each third, unless it is marked `whole`. `make test-all` tries everything,
+    with many cases tries each fifth, unless it is marked `whole`. `make test-all` tries everything,
     a case under dash and one other shell, by turns; of a test that is marked `costly` each third
     case. Who names a test, by :: or -k, gets all of it. The tests of the Spark session run in one
     process."""
@@ -72,7 +72,7 @@ def pytest_collection_modifyitems(config, items):
             whole = marked("whole") or those[0].path.parent == ROOT / "tests/tree"
             marks = ("slow", "timed")
             those = [item for item in those if not any(map(item.get_closest_marker, marks))]
-            kept += those if whole else those[::3]
+            kept += those if whole else those[::5]
     config.hook.pytest_deselected(items=list(set(items) - set(kept)))
     items[:] = kept
 
