@@ -37,6 +37,10 @@ key_find() {
   is_number "$key_id" 999999999999 || return 66
   pad "$number" 000000000000
   set -- "$1" "$padded" "$number"
+  # A marker that is seen needs no proof, nor a process for it
+  for key_path in "$q"/done/??????????."$2".*; do
+    [ ! -e "$key_path" ] || return 66
+  done
   # CRASH: a push may have been killed between key and slip: look for the message
   [ "$key_is" = yes ] || message_anywhere "$2" || return
   key_lives "$@" && push_dup=$3
