@@ -1,6 +1,6 @@
 # bulk/batch.sh - put back, count and sweep the batches of bulk takes: out/batch.PID-TIME.NONCE.0
 
-need engine/slip engine/lock engine/sync engine/settle engine/key
+need engine/slip engine/lock engine/sync engine/state engine/key
 
 # batch_putback DIRECTORY [WHY] - put slips back to wal/ and flat files to their place, with one
 # more try, unless the batch is settled; return 0 only if nothing is left to put back

@@ -4,7 +4,7 @@
 take_back() {
   # A signal may come after the marker was created
   [ -n "$taken" ] && ! is_settled "$taken" || return 0
-  need engine/settle
+  need engine/state
   take_why=$why body_said=
   slip_path=$q/out/$taken
   clock_read

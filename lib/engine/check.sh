@@ -1,7 +1,7 @@
 # engine/check.sh - check a queue and set aside what is not whole: after a boot, and in doctor
 
 need engine/slip engine/queues engine/lock engine/boot engine/proof engine/key engine/flat \
-  engine/settle engine/reclaim bulk/batch
+  engine/state engine/reclaim bulk/batch
 
 # queue_after_boot - put back all that was handed out, and check all; if it fails, `why` names a
 # file

@@ -32,7 +32,7 @@ key_find_dup() {
 
 # key_find KEY - set push_dup to the id of the message that has the KEY; return 66 if none has it
 key_find() {
-  need engine/settle engine/reclaim
+  need engine/state engine/reclaim
   key_look "$1" || return
   is_number "$key_id" 999999999999 || return 66
   pad "$number" 000000000000

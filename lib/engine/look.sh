@@ -1,6 +1,6 @@
 # engine/look.sh - find a message without taking it: the first in a state, or one by its id
 
-need engine/slip engine/lock engine/queues engine/take engine/settle
+need engine/slip engine/lock engine/queues engine/take engine/state
 
 # message_first STATE - set `slip_path` and the slip_ variables of the first message in that state;
 # return 66 if there is none

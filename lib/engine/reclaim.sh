@@ -1,6 +1,6 @@
 # engine/reclaim.sh - messages that come back by themselves, and the sweep of settled ones
 
-need engine/slip engine/lock engine/clock engine/process engine/settle bulk/batch
+need engine/slip engine/lock engine/clock engine/process engine/state bulk/batch
 
 # queue_promote - move delayed messages that are due to wal/, many at once: their names stay
 queue_promote() {

@@ -1,6 +1,6 @@
 # engine/withdraw.sh - take back a push that will not be acknowledged
 
-need engine/slip engine/settle engine/proof engine/sync
+need engine/slip engine/state engine/proof engine/sync
 
 # push_not - the end of push_message without a slip: return push_code, or set `id` to push_dup
 push_not() {

@@ -14,7 +14,7 @@
 #   the job is killed       the helper says so on 4, within a second
 #   the worker is stopped   the lease is renewed as long as the command runs
 
-need engine/clock engine/process engine/settle
+need engine/clock engine/process engine/state
 
 # helper_pipes - open the pipes, and lock the first
 helper_pipes() {

@@ -6,7 +6,7 @@
 # Crash: before 4, the helper, or the next worker, removes the file. From 4 on, the helper kills the
 #        job with all that it has started.
 
-need engine/clock engine/process engine/settle worker/helper
+need engine/clock engine/process engine/state worker/helper
 
 # job_run COMMAND ... - set job_code to its exit code, job_reason to why it failed, else empty
 job_run() {

@@ -1,6 +1,6 @@
 # worker/outcome.sh - settle a worker's message when its command has ended, and report it
 
-need engine/settle worker/helper
+need engine/state worker/helper
 
 # work_settle COMMAND ... - settle the message. RACE: the helper may rename the slip once more
 work_settle() {

@@ -5,7 +5,7 @@
 # take no further message. work_abort: the signal on which the command is ended and its message given
 # back.
 
-need engine/clock engine/process engine/take engine/wait engine/settle \
+need engine/clock engine/process engine/take engine/wait engine/state \
   worker/helper worker/job worker/outcome
 
 # work_alone COMMAND ... - be a worker

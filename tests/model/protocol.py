@@ -345,7 +345,7 @@ class Protocol:
             return
         yield mv(f"out/{taken}", f"wal/{later(taken)}", "mv", "gives it back")
 
-    # engine/settle.sh
+    # engine/state.sh
 
     def reserve(self, me, lease=1, acts=("delete", "release", "touch")):
         """reserve, message_reserve, message_delete, message_release, message_touch: a take,

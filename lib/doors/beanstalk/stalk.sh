@@ -1,7 +1,7 @@
 # doors/beanstalk/stalk.sh - a connection and its jobs, for beanstalk and small-stalk. Each of them
 # has its own command_do, tally, tally_begin, tally_write and tally_end
 
-need doors/door engine/look engine/process engine/settle engine/reclaim
+need doors/door engine/look engine/process engine/state engine/reclaim
 need doors/beanstalk/read doors/beanstalk/say doors/beanstalk/tube
 
 # stalk_main WORD ... - serve one connection. A command that fails has not been answered

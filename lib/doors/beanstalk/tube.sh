@@ -4,7 +4,7 @@
 #   jobs      the ids of the jobs that this connection holds, or has held
 #   job_ID    QUEUE,NAME, if it holds the job; NAME is that in QUEUE/out/
 
-need engine/slip engine/clock engine/take engine/settle engine/reclaim
+need engine/slip engine/clock engine/take engine/state engine/reclaim
 
 # tubes_take - hand out the first job of the watched tubes that are not paused; 66: it is proved
 # that there is none

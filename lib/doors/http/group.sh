@@ -1,6 +1,6 @@
 # doors/http/group.sh - groups: queues that have one message in flight, whoever has it
 
-need engine/queues engine/lock engine/take engine/reclaim engine/settle engine/proof
+need engine/queues engine/lock engine/take engine/reclaim engine/state engine/proof
 
 # groups_take LEASE - hand out the first message of `groups`, or if group_any is set of all groups;
 # return 66 if nothing is free. Look without the lock and take under it: so one of two doors gets it

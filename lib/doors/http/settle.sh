@@ -1,6 +1,6 @@
 # doors/http/settle.sh - DELETE and PATCH a message that was handed out
 
-need engine/lock engine/reclaim engine/settle
+need engine/lock engine/reclaim engine/state
 
 do_delete() {
   lines=

@@ -1,7 +1,7 @@
-# engine/settle.sh - end or renew a reservation: delete, release, bury, touch; kick what is buried
-# or delayed
+# engine/state.sh - find a message, and change its state, which is the directory that it lies in:
+# delete, release, touch, put back (engine/bury.sh: bury, kick)
 
-need engine/slip engine/clock engine/sync
+need engine/slip engine/clock engine/sync engine/bury
 
 # What moves is looked for again, but not for ever
 looks='1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20'
@@ -224,12 +224,6 @@ message_release() {
   wake "$q/wait"
 }
 
-# tries_over [MOST] - return whether the message has had all its tries: MOST, else as many as the
-# queue allows; 0: no limit
-tries_over() {
-  [ "${1:-$queue_most_tries}" != 0 ] && [ "$slip_tries" -ge "${1:-$queue_most_tries}" ]
-}
-
 # slip_move_window PLACE MAKE NAME - make a directory of delayed/ or buried/ by MAKE, rename
 # `slip_path` to NAME there, and sync that
 slip_move_window() {
@@ -259,50 +253,6 @@ message_touch() {
   [ "$slip_path" = "$touch_to" ] || slip_move "$touch_to" || return
   bound_unlock
   queue_log touch
-}
-
-# message_bury PRIORITY REASON - set `slip_path` aside, with PRIORITY; empty: its own. Durable when
-# it returns
-message_bury() {
-  [ -z "$1" ] || { pad "$1" 0000000000; slip_priority=$padded; }
-  slip_count buries
-  slip_format
-  clock_epoch "$now"
-  # Two may be buried in the same hundredth of a second: keep their order
-  bury_last=$q/buried
-  while [ -d "$bury_last" ]; do
-    for bury_last in "$bury_last"/*; do :; done
-  done
-  bury_last=${bury_last##*/} bury_last=${bury_last%%.*}
-  case $bury_last in
-  *[!0-9]*) ;;
-  ????????????)
-    [ "$bury_last" \< "$epoch_time" ] || { clock_move "$bury_last" 1; epoch_time=$moved; } ;;
-  esac
-  need engine/window
-  slip_move_window buried "window_make buried/${epoch_time%?????}/${epoch_time%???}" \
-    "$epoch_time.$slip.$2" || return
-  queue_log bury "$2"
-  wake "$q/room"
-}
-
-# message_kick - make `slip_path`, buried or delayed, ready; return 66 if it is damaged
-message_kick() {
-  case $slip_path in
-  "$q"/buried/*.damaged)
-    need engine/body
-    body_look || {
-      [ $? -eq 1 ] || return 74
-      why="queue '$queue': message $id is damaged, and cannot be kicked"
-      why="$why: peek prints what is left of it, delete removes it"
-      return 66
-    } ;;
-  esac
-  slip_count kicks
-  slip_format
-  slip_move "$q/wal/$slip" || return
-  queue_log kick
-  wake "$q/wait"
 }
 
 # message_reserve OWNER - hand out `slip_path`, which nobody holds, out of turn; set `taken`
@@ -341,60 +291,6 @@ message_putback() {
   [ "$1" != expired ] || putbacks=$((${putbacks:-0} + 1))
   queue_log "$1"
   wake "$q/wait"
-}
-
-# queue_kick COUNT - kick up to COUNT messages, those buried longest or, if none is buried, delayed
-# ones; set `kicked`. Return 75 no room for one, 66 those that are buried are damaged
-queue_kick() {
-  kicked=0 kick_most=$1 kick_place='' kick_damaged=
-  clock_read
-  # What is due becomes ready without a kick
-  need engine/take engine/window
-  queue_put_back_due
-  for kick_try in $looks; do
-    for kick_from in ${kick_place:-buried delayed}; do
-      windows "$kick_from" kick_these
-      kick_code=$?
-      [ $kick_code -eq 66 ] || return $kick_code
-      [ -z "$kick_place" ] || break
-    done
-    [ "$kicked" -lt "$1" ] || return 0
-    # Before kicking fewer than asked for, prove that there are no more
-    need engine/proof
-    # shellcheck disable=SC2086 # one place or two
-    slips_left ${kick_place:-buried delayed} ! -name '*.damaged'
-    case $? in
-    0) ;;
-    66)
-      [ $kicked -eq 0 ] && [ -n "$kick_damaged" ] || return 0
-      why=$kick_damaged
-      return 66 ;;
-    69) return 69 ;;
-    *) break ;;
-    esac
-  done
-  [ "$kicked" -ne 0 ] || not_listed
-}
-
-# kick_these PATH ... - kick these, and set kick_place to where they are; return 66 to go on with
-# the next directory, 0 if that is enough, or there is no room for more
-kick_these() {
-  for slip_path in "$@"; do
-    [ "$kicked" -lt "$kick_most" ] || return 0
-    [ -e "$slip_path" ] || continue
-    slip_of "$slip_path"
-    slip_parse "$slip" || continue
-    message_kick
-    kick_code=$?
-    case $kick_code in
-    0) kicked=$((kicked + 1)) kick_place=$kick_from ;;
-    # RACE: another process was faster
-    66) [ ! -e "$slip_path" ] || kick_damaged=$why ;;
-    75) [ "$kicked" -eq 0 ] || return 0; return 75 ;;
-    *) return $kick_code ;;
-    esac
-  done
-  return 66
 }
 
 # slip_count WHICH - add one to timeouts, releases, buries or kicks in slip_counts
