@@ -203,6 +203,16 @@ body_whole() {
     [ "$body_read" = $((letters + 1)) ]
 }
 
+# taken_settle - settle what a pop has taken, by a marker of the same name in done/, which the shell
+# itself creates; on a full disk by renaming the slip, which needs no room
+taken_settle() {
+  file_mark "$q/done/$taken" || rename_path "$q/out/$taken" "$q/done/$taken" ||
+    { settle_code=$?; need engine/missed; settle_missed; return; }
+  # Only a bound makes a push wait for room
+  [ ! -e "$q/conf" ] || wake "$q/room"
+  [ "$slip_size" -lt "$large_body" ] || { rm -f "$q/out/$taken" && rm -f "$q/body/$slip_id" || :; }
+}
+
 # A door has its own versions of these:
 # door_reply SIZE - called before SIZE bytes are written out
 # door_delivered - return 0 if the client can have received the answer
