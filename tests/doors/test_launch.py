@@ -87,6 +87,7 @@ def test_idle_clients(door, mode):
     assert sorted(line[2] for line in one.log(3)) == ["empty", "error-75", "idle"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("request_", [b"push", b"push jobs\n"], ids=["line", "body"])
 def test_a_client_that_sends_a_byte_now_and_then(door, request_):
     """It is not idle, but slow: less than 10,000 bytes in ten times the limit. Bytes below the
@@ -390,6 +391,7 @@ def test_a_launch_without_output_answers(flatq, free_port):
 FORKS = "clone,clone3,fork,vfork"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("follow", [False, True], ids=["its own", "those of all"])
 @pytest.mark.parametrize("shell", ["dash", "busybox"], indirect=True)
 def test_a_launch_that_cannot_start_a_process_ends(flatq, traced, follow):

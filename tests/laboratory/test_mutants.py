@@ -67,7 +67,6 @@ def test_what_is_not_caught_is_said(own, monkeypatch):
 # the article's version
 
 
-@pytest.mark.whole
 @pytest.mark.parametrize("kind, fault, scenario", [("crash", "kill", THREE),
     ("crash", "EIO", THREE), ("double", "", THREE), ("power", "", THREE), ("cuts", "ext4", THREE),
     ("pairs", "held", "eight pushes at once")])

@@ -806,6 +806,7 @@ read -r line; case $line in m*) ;; *) echo "not whole: $line" >>bad ;; esac
 sleep "0.$((FLATQ_ID % 5))"; (sleep 0.05; :); echo "$line" >>done"""
 
 
+@pytest.mark.slow
 @pytest.mark.costly
 def test_a_storm_of_kills(shell, flatq, spool):
     """Workers come and go, and their processes are killed at random, one at a time. Each message is
