@@ -343,8 +343,8 @@ remote_stopped() {
   trap '' HUP INT TERM
   # RACE: the signal may have come before the last one was noted
   [ "${!-}" = "$remote_noted" ] || remote_pid="$remote_pid ${!-}"
-  # shellcheck disable=SC2086 # PIDs. Then wait for all: in the trap of a `wait` for one of them, bash
-  # may never see that this one has ended
+  # Wait for all: in the trap of a `wait` for one, bash may never see that this one has ended
+  # shellcheck disable=SC2086 # PIDs
   kill -KILL $remote_pid $remote_watcher && wait
   # The answer to a reserve may be there
   case $request in

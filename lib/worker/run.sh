@@ -1,9 +1,9 @@
 # worker/run.sh - one worker: take a message, run the command for it (worker/job.sh), settle it
 # (worker/outcome.sh), and so on
 #
-# Descriptors: lib/CONTRIBUTING.md; and 0 under a parent, the pipe to it (worker/pool.sh). take_stop:
-# take no further message. work_abort: the signal on which the command is ended and its message given
-# back.
+# Descriptors: lib/CONTRIBUTING.md; and 0 under a parent, the pipe to it (worker/pool.sh).
+# take_stop: take no further message. work_abort: the signal on which the command is ended and its
+# message given back.
 
 need engine/clock engine/process engine/take engine/wait engine/state \
   worker/helper worker/job worker/outcome

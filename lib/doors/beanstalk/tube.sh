@@ -147,7 +147,8 @@ jobs_soon_due() {
   done
   jobs=$jobs_left
   [ -n "$stalk_beanstalkd" ] || soon_due=
-  [ -z "$soon_due" ] || { unpad "$soon_due"; pad $((unpadded - 100)) 000000000000; soon_due=$padded; }
+  [ -z "$soon_due" ] ||
+    { unpad "$soon_due"; pad $((unpadded - 100)) 000000000000; soon_due=$padded; }
 }
 
 # soon_is_due - return whether soon_due has come
