@@ -132,6 +132,13 @@ def test_man_page_has_an_index_of_options():
     assert "\n.SH EXIT STATUS\n" in page
 
 
+def test_lines_of_lib_fit_into_100_columns():
+    for path in [ROOT / "launch", *(ROOT / "lib").rglob("*")]:
+        if path.is_file():
+            for number, line in enumerate(path.read_text().splitlines(), 1):
+                assert len(line) <= 100, f"{path}:{number}"
+
+
 def test_shellcheck():
     done = subprocess.run([ROOT / "tests/bin/lint", *([] if everything() else ["--quick"]),
         need("shellcheck")], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
