@@ -16,6 +16,8 @@ remote() {
   remote_look "$@"
   trap '[ -z "$remote_directory" ] || rm -rf "$remote_directory"' EXIT
   trap_stop remote_stopped
+  # As in lib/reserve: this shell itself writes the end of a message
+  trap '' PIPE
   remote_directory=$(mktemp -d "${TMPDIR:-/tmp}/flatq.XXXXXX") ||
     die 74 "no temporary directory in ${TMPDIR:-/tmp}"
   [ -n "$remote_named" ] || set -- "$@" "$FLATQ_QUEUE"

@@ -300,6 +300,23 @@ def test_an_answer_whose_receipt_is_none(far, stub, answer):
     refused(far("pop", "jobs"), 74, "pop", text=b"no whole answer")
 
 
+@pytest.mark.parametrize("form", ["-l", "-6"])
+def test_a_reader_that_leaves_between_two_messages(far, flatq, tmp_path, form):
+    """The shell itself writes the end of a message, and SIGPIPE once ended it there: the message
+    stayed reserved, its directory in TMPDIR."""
+    (tmp_path / "t").mkdir()
+    far("push", "-l", "jobs", input=b"".join(b"%d\n" % n for n in range(40)), check=0)
+    for _ in range(5):
+        pops = flatq.start("flatq", "-H", f"127.0.0.1:{far.port}", "pop", form, "-n", "40", "jobs",
+            env={"TMPDIR": str(tmp_path / "t")})
+        assert pops.stdout.read(3)
+        pops.stdout.close()
+        said = pops.stderr.read()
+        assert (pops.wait(60), said.count(b"\n")) == (74, 1), said
+        assert b"reserved 0\n" in far("stat", "jobs", check=0).out
+    assert not os.listdir(tmp_path / "t")
+
+
 def test_a_drain_without_room_for_the_answer(far, flatq):
     """The directory of temporary files is full."""
     push(flatq, b"x" * 5000, "jobs")
