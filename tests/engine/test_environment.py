@@ -7,8 +7,24 @@ import subprocess
 
 import pytest
 
-from conftest import LIB, need
+from conftest import LIB, ROOT, need
 from engine import push, refused
+
+SCRIPTS = [ROOT / "launch", *sorted(path for path in LIB.rglob("*") if path.is_file()
+    and path.suffix in ("", ".sh"))]
+
+
+def unset():
+    """What engine/common.sh unsets."""
+    return re.search(r"\n  unset ([^\n]*)\n", (LIB / "engine/common.sh").read_text())[1].split()
+
+
+def test_what_is_read_with_a_default_is_not_inherited():
+    """`set -u` ends a verb that reads a variable without a value. So only a variable that is read
+    with a default can come from outside. Those whose name says a part of flatq do not."""
+    defaults = {name for path in SCRIPTS for name in re.findall(r"\$\{([a-z]+):?[-+=]",
+        path.read_text())}
+    assert sorted(defaults | {"FLATQ_DOOR", "OPTARG"}) == sorted(unset())
 
 
 # variables that change what the shell, ls, awk and perl do
@@ -111,10 +127,9 @@ def test_what_decides_nothing(shell, flatq, tmp_path, what):
     """Variables of other programs, and those that lib reads with a default. And lib in PATH, as the
     article has it: no verb or door may run a verb for a program of that name."""
     usual = day(flatq)
-    names = "OPTARG batch epoch length method names plain putbacks q queue reason request why"
     if what == "path":
         flatq.env["PATH"] = f"{LIB}:{flatq.env['PATH']}"
     else:
-        flatq.env |= TOOLS | dict.fromkeys(names.split(), f"a[$(touch {tmp_path}/ran)]")
+        flatq.env |= TOOLS | dict.fromkeys(unset(), f"a[$(touch {tmp_path}/ran)]")
     assert day(flatq) == usual
     assert not (tmp_path / "ran").exists()

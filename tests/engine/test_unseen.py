@@ -135,3 +135,32 @@ def test_the_caller_ignores_the_end_of_its_children(flatq):
             timeout=100)
         assert (done.returncode, done.stderr) == (0, b""), (words, done)
     assert done.stdout == b"1\n2\n3\n"
+
+
+def test_drop_while_somebody_pushes(flatq, stub, tmp_path):
+    """drop has removed the place of the slip when the push comes to create it. The push waits for
+    the drop, and says that its queue is gone."""
+    flatq("create", "q", check=0)
+    out = tmp_path / "out"
+    # drop reads what mv says, so a push that held that pipe would keep the drop waiting, for which
+    # the push waits
+    stub("mv", f'''case $* in
+      *.drop.*)
+        PATH={flatq.env["PATH"]}
+        {{ printf new | "{flatq.shell}" "{flatq.command("push")[1]}" q >"{out}" 2>"{out}.err"; echo $? >"{out}.code"; }} >/dev/null 2>&1 9>&- &
+        until ls "{flatq.spool}"/q/body/* >/dev/null 2>&1; do :; done ;;
+      esac
+      exec "$REAL" "$@"''')
+    flatq("drop", "q", check=0)
+    wait_for(lambda: os.path.exists(f"{out}.code") and open(f"{out}.code").read().strip(),
+        "the push")
+    assert open(f"{out}.code").read().strip() == "69" and out.read_bytes(
+        ) == b"" and b"gone" in open(f"{out}.err", "rb").read()
+    # a drop that was killed stops no push, nor does a drop that gave up
+    push(flatq, b"x", "q")
+    refused(flatq("drop", "q"), 75, "drop")
+    assert not (flatq.spool / "q/dropping").exists()
+    (flatq.spool / "q/dropping").touch()
+    push(flatq, b"y", "q")
+    assert not (flatq.spool / "q/dropping").exists()
+    assert [pop(flatq, "q"), pop(flatq, "q")] == [b"x", b"y"]
