@@ -94,6 +94,7 @@ guard_connects() {
   ! guard_take "${2:-}" || { guard_log killed; guard_forget; }
   guard_pid=$2 guard_server=$3 guard_time=$4 guard_outcome=- guard_line=line guard_verb=- \
     guard_mark=0 guard_coarse=0 guard_from=0
+  [ "$launch_door" != http ] || guard_line=414
   guard_waits 0
   [ "$guard_count" -lt "$launch_most" ] || {
     guard_outcome=too-many
