@@ -11,7 +11,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -98,16 +98,10 @@ class Caught:
     by: str = ""
 
 
-def table(mutants: Iterable[Mutant]) -> str:
-    """As it stands in README.md."""
-    return "\n".join(["| mutant | what it breaks | fault of the promise | caught by |",
-        "| --- | --- | --- | --- |", *(f"| `{m.name}` | {m.breaks} | {m.promise} | {m.family} |"
-            for m in mutants)])
-
-
 def command(work: Path) -> int:
     """Print the table of those that were caught; 1: some were not, or a patch is stale."""
-    caught, wrong = [], []
+    wrong = []
+    print("| mutant | what it breaks | fault of the promise | caught by |\n" + "| --- " * 4 + "|")
     for name in names():
         try:
             one = run(name, work)
@@ -116,10 +110,12 @@ def command(work: Path) -> int:
             continue
         print(f"{name}: {one.trials} trials, {one.seconds:.1f} s: {one.by[:120] or 'not caught'}",
             file=sys.stderr)
-        (caught if one.by else wrong).append(one.mutant if one.by else f"{name}: not caught by "
-            f"{one.mutant.family}")
-    print(table(caught))
-    print("\n".join(map(str, wrong)), end="\n" if wrong else "", file=sys.stderr)
+        if one.by:
+            mutant = one.mutant
+            print(f"| `{name}` | {mutant.breaks} | {mutant.promise} | {mutant.family} |")
+        else:
+            wrong.append(f"{name}: not caught by {one.mutant.family}")
+    sys.stderr.writelines(f"{text}\n" for text in wrong)
     return int(bool(wrong))
 
 
