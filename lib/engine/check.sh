@@ -41,12 +41,12 @@ boot_delays() {
 }
 
 # check_blame CODE - return CODE; if that is 74, let `why` name a file of the queue that cannot be
-# read, and what mends it. Doctor moves no directory away: the next boot would remove the bodies
+# read, and what mends it
 check_blame() {
   [ "$1" -eq 74 ] || return "$1"
   blame_said=$({ cd "$q" && find . -type f -exec cat {} +; } 2>&1 >/dev/null 9>&- |
     head -n 1)
-  blame_mend='mend the file system, or who may read it'
+  blame_mend="mend the disk, or who may read it, or set the queue aside: flatq doctor -a $queue"
   case $blame_said in
   '' | *[![:print:]]*) return "$1" ;;
   *': ./body/'* | *': ./queue/'*) blame_mend="try flatq doctor $queue" ;;
