@@ -63,14 +63,14 @@ remote_host_read() {
 # remote_look WORD ... - set remote_named, unless the verb is to use $FLATQ_QUEUE, which the door
 # does not know; remote_most, the seconds in which something has to move; and what a pop asks for
 remote_look() {
-  remote_named=1 remote_most=60 remote_wait='' remote_left=1 remote_mark=
+  remote_named=1 remote_most=20 remote_wait='' remote_left=1 remote_mark=
   while getopts :hp:d:t:k:w:n:r:s:b:m:aelf06 option; do
     case $FLATQ_VERB$option in
     push[en]) die 64 '-e and -n do not go with -H: the message is all of the input' ;;
     *h | pop[!wnl06]) other_option ;;
     *w)
       option_number w "$OPTARG" 4294967295
-      remote_wait="-w $number" remote_most=$((60 + number)) ;;
+      remote_wait="-w $number" remote_most=$((20 + number)) ;;
     popn) option_number n "$OPTARG" 4294967295; remote_left=$number ;;
     popl) remote_mark='\n' ;;
     pop0) remote_mark='\000' ;;

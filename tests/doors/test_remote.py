@@ -431,8 +431,8 @@ def test_a_door_at_a_socket(flatq, tmp_path, monkeypatch):
 
 @pytest.fixture
 def silent(flatq, stub):
-    """The port of a server that accepts, and neither reads nor writes. Each minute is a second."""
-    stub("sleep", '[ "$1" != 1 ] || set -- 0.0167; exec "$REAL" "$@"')
+    """The port of a server that accepts, and neither reads nor writes. Each second is a tenth."""
+    stub("sleep", '[ "$1" != 1 ] || set -- 0.1; exec "$REAL" "$@"')
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield listener.getsockname()[1]
 
@@ -443,7 +443,7 @@ def silent(flatq, stub):
     ("peek", b"no whole answer"), ("push", b"nothing is stored"), ("kick", b"may be done, or not")])
 @pytest.mark.parametrize("by", ["tcp", "ssh"])
 def test_a_server_that_says_nothing(flatq, stub, silent, verb, said, by):
-    """It is left after a minute in which nothing has moved. Of a large push, a part is on its
+    """It is left after 20 seconds in which nothing has moved. Of a large push, a part is on its
     way."""
     host = f"127.0.0.1:{silent}"
     if by == "ssh":
@@ -456,14 +456,14 @@ def test_a_server_that_says_nothing(flatq, stub, silent, verb, said, by):
 
 def test_a_silence_as_long_as_it_may_wait(flatq, silent):
     began = time.monotonic()
-    refused(flatq("flatq", "-H", f"127.0.0.1:{silent}", "pop", "-w", "240", "jobs", timeout=60), 69,
+    refused(flatq("flatq", "-H", f"127.0.0.1:{silent}", "pop", "-w", "40", "jobs", timeout=60), 69,
         "pop")
     assert time.monotonic() - began > 5
 
 
 def test_a_slow_reader_is_no_silence(far, flatq, stub):
     """It takes longer to write a batch out than a door may be silent."""
-    stub("sleep", '[ "$1" != 1 ] || set -- 0.0167; exec "$REAL" "$@"')
+    stub("sleep", '[ "$1" != 1 ] || set -- 0.1; exec "$REAL" "$@"')
     push(flatq, b"x" * 200_000, "jobs")
     draining = flatq.start("flatq", "-H", f"127.0.0.1:{far.port}", "drain", "jobs")
     assert draining.stdout.read(1) == b"x"
