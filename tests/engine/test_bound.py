@@ -28,29 +28,6 @@ def held_now(spool, queue):
     return len(names)
 
 
-def test_what_counts(shell, flatq):
-    flatq("create", "-b", "3", "q", check=0)
-    push(flatq, b"ready", "q")
-    push(flatq, b"delayed", "-d", "1000", "q")
-    push(flatq, b"in flight", "-p", "1", "q")
-    got = reserve(flatq, "q")
-    refused(flatq("push", "q", input=b"no"), 75, "push", text=b"full")
-    refused(flatq("push", "-d", "5", "q"), 75, "push")
-    flatq("release", got.receipt, check=0)
-    refused(flatq("push", "q"), 75, "push")
-    # a buried message takes no room
-    flatq("bury", reserve(flatq, "q").receipt, check=0)
-    push(flatq, b"fits", "q")
-    refused(flatq("push", "q"), 75, "push")
-    pop(flatq, "q")
-    push(flatq, b"fits", "q")
-    flatq("delete", reserve(flatq, "q").receipt, check=0)
-    push(flatq, b"fits", "q")
-    refused(flatq("push", "q"), 75, "push")
-    # another queue has room
-    push(flatq, b"x", "other")
-
-
 def test_flat_files_of_one_bulk_push_count_apart(flatq):
     """All have the nonce of that push. The first is unfolded by the pop, the second is not."""
     flatq("create", "-b", "700", "q", check=0)
@@ -59,36 +36,6 @@ def test_flat_files_of_one_bulk_push_count_apart(flatq):
     assert b"ready 699\n" in flatq("stat", "q", check=0).out
     assert flatq("push", "q", input=b"y").status == 0 and flatq("push", "q",
         input=b"z").status == 75
-
-
-def test_a_push_over_the_bound_leaves_nothing(shell, flatq, spool):
-    flatq("create", "-b", "1", "q", check=0)
-    push(flatq, b"x", "q")
-    before = lies(spool, "q")
-    refused(flatq("push", "-k", "key", "q", input=b"no"), 75, "push")
-    refused(flatq("push", "-w", "0", "q", input=b"no"), 75, "push")
-    assert lies(spool, "q") == before
-    pop(flatq, "q")
-    assert flatq("push", "-k", "key", "q", check=0).out.strip().isdigit()
-
-
-def test_bound_changed_and_taken_away(shell, flatq):
-    flatq("create", "-b", "1", "q", check=0)
-    push(flatq, b"1", "q")
-    refused(flatq("push", "q"), 75, "push")
-    flatq("create", "-b", "02", "q", check=0)
-    push(flatq, b"2", "q")
-    refused(flatq("push", "q"), 75, "push")
-    flatq("create", "-m", "5", "q", check=0)
-    refused(flatq("push", "q"), 75, "push")
-    flatq("create", "-b", "0", "q", check=0)
-    push(flatq, b"3", "q")
-
-
-def test_a_key_that_is_taken_needs_no_room(flatq):
-    flatq("create", "-b", "1", "q", check=0)
-    number = push(flatq, b"x", "-k", "key", "q")
-    assert flatq("push", "-k", "key", "q", check=0).out == b"%d dup\n" % number
 
 
 def test_bound_of_16_producers_beside_consumers(flatq, spool):
@@ -183,23 +130,6 @@ def test_push_waits_for_room(shell, flatq, spool, clock):
     assert "room" not in lies(spool, "q")
 
 
-@pytest.mark.parametrize("verb", ["release", "release -d 60", "touch", "kick"])
-def test_a_buried_message_comes_back_if_there_is_room(flatq, spool, verb):
-    flatq("create", "-b", "1", "q", check=0)
-    push(flatq, b"buried", "q")
-    receipt = reserve(flatq, "q").receipt
-    flatq("bury", receipt, check=0)
-    push(flatq, b"fits", "q")
-    verb, *options = verb.split()
-    args = [verb, *options, "q" if verb == "kick" else receipt]
-    before = lies(spool, "q")
-    refused(flatq(*args), 75, verb, text=b"full")
-    assert lies(spool, "q") == before
-    assert pop(flatq, "q") == b"fits"
-    flatq(*args, check=0)
-    refused(flatq("push", "q"), 75, "push", text=b"full")
-
-
 def test_a_push_that_waits_goes_by_the_bound_of_now(flatq, spool, clock):
     flatq("create", "-b", "2", "q", check=0)
     push(flatq, b"1", "q")
@@ -276,36 +206,7 @@ def test_a_queue_that_is_dropped_as_a_push_begins_to_wait_stays_away(shell, flat
     assert not list((spool / ".wait").iterdir())
 
 
-def test_room_by_the_end_of_a_lease_is_none(flatq, clock):
-    """A message whose lease ends is ready again, and so still takes the room."""
-    flatq("create", "-b", "1", "q", check=0)
-    push(flatq, b"1", "q")
-    reserve(flatq, "-t", "1", "q")
-    process = flatq.start("push", "-w", "2", "q", stdin=subprocess.DEVNULL)
-    assert clock.passes(process) == 2 and process.returncode == 75
-    assert pop(flatq, "q") == b"1"
-
-
 # closed
-
-def test_closed(shell, flatq, spool):
-    push(flatq, b"1", "q")
-    done = flatq("close", "q", check=0)
-    assert (done.out, done.err) == (b"", b"")
-    before = lies(spool, "q")
-    for options in ([], ["-k", "key"], ["-d", "5"], ["-w", "1"], ["-n", "1"]):
-        refused(flatq("push", *options, "q", input=b"2"), 69, "push", text=b"closed")
-    assert lies(spool, "q") == before
-    flatq("close", "q", check=0)
-    got = reserve(flatq, "q")
-    flatq("release", got.receipt, check=0)
-    assert pop(flatq, "q") == b"1"
-    refused(flatq("pop", "q"), 69, "pop")
-    refused(flatq("reserve", "q"), 69, "reserve")
-    flatq("create", "q", check=0)
-    empty(flatq, "q")
-    push(flatq, b"2", "q")
-
 
 def test_close_wakes_who_waits(shell, flatq, spool, clock):
     flatq("create", "-b", "1", "full", check=0)
@@ -356,18 +257,3 @@ def test_two_that_change_the_settings_at_the_same_time(flatq, stub):
     flatq("create", "-b", "5", "q", env={"other": "1", "sh": flatq.shell, "lib": str(LIB)}, check=0)
     wait_for((flatq.home / "ended").exists, "the other one has ended")
     assert (flatq.spool / "q/conf").read_text() == "5 3\n"
-
-
-def test_a_key_that_looks_like_no_waiting(flatq):
-    """A full queue still knows the key, whatever characters the key has."""
-    flatq("create", "-b", "1", "q", check=0)
-    assert flatq("push", "-k", "a.0.", "q", input=b"x") == (0, b"1\n", b"")
-    assert flatq("push", "-k", "a.0.", "q", input=b"x") == (0, b"1 dup\n", b"")
-    for key in (".0.", "0."):
-        assert flatq("push", "-k", key, "q", input=b"x").status == 75
-
-
-@pytest.mark.parametrize("size", ["0", "1001", "9999", "x", ""])
-def test_a_range_of_ids_that_is_none(flatq, size):
-    done = flatq("push", "q", input=b"x", env={"FLATQ_RANGE": size})
-    assert (done.status, done.out) == ((64, b"") if size else (0, b"1\n")), done

@@ -23,16 +23,6 @@ def messages(count, seed=1):
         for _ in range(count)]
 
 
-@pytest.mark.shells
-def test_lines(flatq):
-    assert flatq("push", "-l", "q", input=b"one\n\nthree\nlast", check=0).out == b"1000 1003\n"
-    assert flatq("pop", "-l", "-n", "2", "q", check=0).out == b"one\n\n"
-    assert flatq("pop", "q", check=0).out == b"three"
-    assert flatq("pop", "-0", "-n", "9", "q", check=0).out == b"last\0"
-    assert flatq("pop", "-l", "q").status == 66
-    assert flatq("push", "-l", "q", input=b"", check=0).out == b""
-
-
 @pytest.mark.parametrize("program, words", [("perl", ""), ("od", "perl"), ("mawk", "perl")])
 @pytest.mark.parametrize("end", ["l", "0"])
 def test_messages_that_were_not_all_read(flatq, stub, program, words, end):
@@ -146,25 +136,6 @@ def test_flat_files_that_overlap(flatq, verb):
     else:
         bodies = done.out.split()
     assert bodies == [b"%d" % n for n in range(9)]
-
-
-def test_bound_and_closed(flatq):
-    flatq("create", "-b", "5", "q", check=0)
-    flatq("push", "q", input=b"a", check=0)
-    assert flatq("push", "-l", "q", input=b"1\n2\n3\n4\n5\n").status == 75
-    flatq("push", "-l", "q", input=b"1\n2\n3\n4\n", check=0)
-    assert flatq("push", "q", input=b"x").status == 75
-    flatq("close", "q", check=0)
-    assert flatq("push", "-l", "q", input=b"1\n").status == 69
-    assert flatq("drain", "q", check=0).out.split() == [b"a", b"1", b"2", b"3", b"4"]
-    assert flatq("drain", "q").status == 69
-
-
-def test_length(flatq):
-    assert flatq("push", "-l", "-n", "5", "q", input=b"ab\ncd\nef\n", check=0).out == b"1000 1001\n"
-    short = flatq("push", "-l", "-n", "50", "q", input=b"ab\n")
-    assert short.status == 65 and short.err.count(b"\n") == 1
-    assert flatq("drain", "q", check=0).out == b"ab\ncd\n"
 
 
 def test_killed_drain_gives_back(flatq):

@@ -1,7 +1,6 @@
 """Clocks: the uptime, which only grows; the wall clock, which may be set; and a new boot."""
 
 import os
-import re
 import subprocess
 
 import pytest
@@ -29,34 +28,6 @@ def test_the_wall_clock_was_in_1970(shell, flatq, wall):
     assert [pop(flatq), pop(flatq)] == [b"1", b"2"]
 
 
-def test_delays(shell, flatq, clock):
-    push(flatq, b"30", "-d", "30")
-    push(flatq, b"10", "-d", "10")
-    push(flatq, b"20", "-d", "20", "-p", "1")
-    empty(flatq)
-    clock.advance(9.9)
-    empty(flatq)
-    clock.advance(0.2)
-    assert pop(flatq) == b"10"
-    empty(flatq)
-    clock.advance(20)
-    assert [pop(flatq), pop(flatq)] == [b"20", b"30"]
-    empty(flatq)
-
-
-def test_a_delay_over_a_thousand_seconds_boundaries(flatq, clock):
-    """The names of delayed messages sort by their time, whatever number of digits it has."""
-    for delay in (99999, 1000, 999, 100000, 1):
-        push(flatq, b"%d" % delay, "-d", str(delay))
-    got, at = [], 0
-    for due in (1, 999, 1000, 99999, 100000):
-        clock.advance(due - at + 0.5)
-        at = due + 0.5
-        got.append(int(pop(flatq)))
-        empty(flatq)
-    assert got == [1, 999, 1000, 99999, 100000]
-
-
 @pytest.mark.new
 def test_the_wall_clock_is_set_back_and_forth(shell, flatq, clock, wall):
     """While the system runs, setting the wall clock changes no delay, no lease and no order."""
@@ -76,29 +47,6 @@ def test_the_wall_clock_is_set_back_and_forth(shell, flatq, clock, wall):
     empty(flatq)
     clock.advance(50)
     assert pop(flatq) == b"delayed"
-
-
-def test_a_new_boot_gives_everything_back(shell, flatq, spool, clock):
-    """A boot ends every process, so all messages that were held or leased come back. New ids are
-    still greater than the old ones."""
-    for k in range(6):
-        push(flatq, b"%d" % k, "q")
-    push(flatq, b"other", "other")
-    held = [reserve(flatq, "-t", "100000", "q") for _ in range(4)]
-    reserve(flatq, "other")
-    flatq("delete", held[1].receipt, check=0)
-    flatq("bury", held[3].receipt, check=0)
-    last = push(flatq, b"last", "-d", "100000", "q")
-    clock.reboot("second")
-    assert push(flatq, b"new", "q") > last
-    assert [pop(flatq, "q") for _ in range(5)] == [b"0", b"2", b"4", b"5", b"new"]
-    empty(flatq, "q")
-    assert pop(flatq, "other") == b"other"
-    # the take before the boot counts as a try
-    assert flatq("peek", "-s", "buried", "q", check=0).out == b"3"
-    assert flatq("peek", "-s", "delayed", "q", check=0).out == b"last"
-    [record] = (spool / ".boot").iterdir()
-    assert re.fullmatch(r"second\.v1\.[1-9]\d+\.-w0\.off", record.name)
 
 
 def test_the_same_ids_are_never_given_twice(flatq, spool, clock):
@@ -154,42 +102,6 @@ def test_the_first_verbs_after_a_boot_at_once(flatq, clock):
     started = [flatq.start("pop", "-w", "20", stdin=subprocess.DEVNULL) for _ in range(8)]
     got = [process.communicate(timeout=100)[0] for process in started]
     assert sorted(got) == [b"%d" % k for k in range(8)]
-
-
-def test_a_receipt_from_before_the_boot(flatq, clock):
-    push(flatq, b"x")
-    got = reserve(flatq)
-    clock.reboot("second")
-    assert flatq("peek", check=0).out == b"x"
-    flatq("delete", got.receipt, check=0)
-    empty(flatq)
-
-
-def test_the_first_second_of_a_system(shell, flatq, clock):
-    """In a container, the uptime may begin at 0."""
-    clock.reboot("second", 0)
-    push(flatq, b"x", "-d", "1")
-    push(flatq, b"y")
-    assert reserve(flatq, "-t", "1").body == b"y"
-    empty(flatq)
-    clock.advance(0.5)
-    empty(flatq)
-    refused(flatq("pop", "-w", "0"), 66)
-    clock.advance(1)
-    assert [pop(flatq), pop(flatq)] == [b"x", b"y"]
-
-
-def test_a_clock_that_stands_still(flatq, spool, clock):
-    """Names differ even if the time does not."""
-    for k in range(5):
-        push(flatq, b"%d" % k, "-d", "5")
-    clock.advance(5)
-    got = [reserve(flatq) for _ in range(5)]
-    for message in reversed(got):
-        flatq("touch", "-t", "60", message.receipt, check=0)
-        flatq("touch", "-t", "60", message.receipt, check=0)
-        flatq("release", message.receipt, check=0)
-    assert b"".join(pop(flatq) for _ in range(5)) == b"01234"
 
 
 @pytest.mark.parametrize("tool", ["base64", "date"])

@@ -114,15 +114,6 @@ def test_names_that_differ_are_queues_that_differ(flatq):
     assert [pop(flatq, name) for name in names] == [name.encode() for name in names]
 
 
-def test_a_queue_called_like_a_part_of_the_spool(flatq, spool):
-    """A queue's name that begins with a dot never leads to one of the spool's own files."""
-    number = push(flatq, b"x", ".ids")
-    flatq("drop", "-f", ".ids", check=0)
-    assert push(flatq, b"y", ".ids") > number
-    flatq("wal", check=0)
-    assert pop(flatq, ".ids") == b"y"
-
-
 ANYWHERE = ["with blank", "new\nline", "st*r", "[a]", "$(touch x)", "quo'te\"", "back\\slash", "-n",
     "a,b", "%d", "out", "done", "buried", "queue", "fold"]
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from conftest import share
-from engine import empty, lies, pop, push, refused, reserve
+from engine import lies, push, refused, reserve
 
 NOT = [
     "", "-1", "+1", "1e3", "1.0", "0x10", "a", "1 ", " 1", "1\n", "\n1", "1\n2",
@@ -82,12 +82,6 @@ def test_what_is_none(flatq, spool, words):
     assert not list(flatq.home.iterdir()), "something was executed"
 
 
-def test_pop_of_as_many_as_it_takes(shell, flatq, spool):
-    flatq("push", "-l", "q", input=b"1\n2\n", check=0)
-    refused(flatq("pop", "-l", "-n", "4294967296", "q"), 65, "pop")
-    assert flatq("pop", "-l", "-n", "4294967295", "q", check=0).out == b"1\n2\n"
-
-
 def test_in_every_shell(shell, flatq, spool):
     for value in ("", "-1", "1e3", "99999999999999999999", "4294967296", "a[$(touch x)]", "1\n2"):
         refused(flatq("push", "-p", value, "q", input=b"x"), 65, "push")
@@ -96,40 +90,3 @@ def test_in_every_shell(shell, flatq, spool):
             "create")
     assert not (spool / "q").exists()
     assert not list(flatq.home.iterdir())
-
-
-def test_leading_zeros(shell, flatq):
-    """08 and 09 are numbers, and 010 is ten: no shell may read them as octal."""
-    push(flatq, b"ten", "-p", "010")
-    push(flatq, b"nine", "-p", "09")
-    push(flatq, b"eight", "-p", "0000000000000000000008")
-    push(flatq, b"no bound", "-n", "008", "-w", "08", "-t", "08", "-d", "00")
-    assert [pop(flatq) for _ in range(3)] == [b"eight", b"nine", b"ten"]
-    got = reserve(flatq, "-t", "08", "-w", "09")
-    flatq("touch", "-t", "09", got.receipt, check=0)
-    flatq("release", "-p", "08", "-d", "000", got.receipt, check=0)
-    assert pop(flatq, "-n", "01") == b"no bound"
-    flatq("create", "-b", "08", "-m", "09", "q", check=0)
-    for _ in range(8):
-        push(flatq, b"x", "q")
-    refused(flatq("push", "q"), 75, "push")
-    push(flatq, b"x", "-d", "0000000008")
-    assert flatq("kick", "-n", "0000000009", check=0).out == b"1\n"
-    assert pop(flatq, "-w", "0000000009") == b"x"
-
-
-def test_the_largest(shell, flatq):
-    for option in "pdt":
-        push(flatq, b"x", "-" + option, "4294967295", option)
-    assert pop(flatq, "p") == b"x"
-    empty(flatq, "d")
-    assert flatq("kick", "d", check=0).out == b"1\n"
-    assert pop(flatq, "d") == b"x"
-    reserve(flatq, "t")
-    empty(flatq, "t")
-    push(flatq, b"y", "p")
-    got = reserve(flatq, "-t", "4294967295", "p")
-    flatq("release", "-d", "4294967295", "-p", "4294967295", got.receipt, check=0)
-    empty(flatq, "p")
-    assert flatq("kick", "-n", "999999999", "p", check=0).out == b"1\n"
-    assert pop(flatq, "p") == b"y"

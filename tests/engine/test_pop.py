@@ -8,80 +8,21 @@ import subprocess
 import pytest
 
 from conftest import LIB, wait_for
-from engine import child_named, empty, holders, lies, loop, pop, push, refused, reserve, stopped_by
+from engine import child_named, empty, holders, lies, loop, pop, push, refused, stopped_by
 
 BIG = b"0123456789abcdef" * 20000  # more than a pipe holds
 
 
-def test_oldest_of_the_most_urgent(shell, flatq):
-    for text, *options in (["3"], ["4"], ["1", "-p", "1"], ["5", "-p", "65537"], ["2", "-p", "1"]):
-        push(flatq, text.encode(), *options, "q")
-    assert [pop(flatq, "q") for _ in range(5)] == [b"1", b"2", b"3", b"4", b"5"]
-    empty(flatq, "q")
-
-
-def test_of_several_queues_the_first_that_has_one(shell, flatq, spool):
-    for queue in "bca":
-        push(flatq, queue.encode(), queue)
-    push(flatq, b"urgent", "-p", "0", "c")
-    flatq("create", "none", check=0)
-    got = [pop(flatq, "none", "missing", "a", "b", "c") for _ in range(4)]
-    assert got == [b"a", b"b", b"urgent", b"c"]
-    empty(flatq, "none", "missing", "a", "b", "c")
-    assert not (spool / "missing").exists(), "whoever only looks makes no queue"
-
-
-def test_the_default_queue(shell, flatq):
-    empty(flatq)
-    push(flatq, b"1")
-    push(flatq, b"2", "default")
-    assert pop(flatq, "default") + pop(flatq) == b"12"
-
-
-def test_closed(shell, flatq):
-    for queue in ("a", "b"):
-        push(flatq, queue.encode(), queue)
-        flatq("close", queue, check=0)
-    assert pop(flatq, "a", "b") == b"a"
-    refused(flatq("pop", "a"), 69, "pop")
-    assert pop(flatq, "a", "b") == b"b"
-    refused(flatq("pop", "a", "b"), 69, "pop")
-    # one of the queues can still get a message, so they count as empty
-    refused(flatq("pop", "a", "open"), 66, "pop")
-    flatq("create", "a", check=0)
-    refused(flatq("pop", "a", "b"), 66, "pop")
-    push(flatq, b"again", "a")
-    assert pop(flatq, "b", "a") == b"again"
-
-
-def test_what_somebody_holds_of_a_closed_queue_can_come_back(flatq):
-    """A pop says that a closed queue is done only when no message can come back. Before that it
-    says that the queue is empty."""
-    push(flatq, b"x", "q")
-    got = reserve(flatq, "q")
-    flatq("close", "q", check=0)
-    assert flatq("pop", "q").status in (66, 69)
-    flatq("release", got.receipt, check=0)
-    assert pop(flatq, "q") == b"x"
-    refused(flatq("pop", "q"), 69, "pop")
-
-
-@pytest.mark.shells
-def test_a_closed_queue_is_not_empty_while_a_message_is_delayed(shell, flatq):
+def test_a_pop_waits_for_what_is_delayed_in_a_closed_queue(flatq):
     push(flatq, b"kicked", "-d", "1000", "q")
     push(flatq, b"late", "-d", "1", "r")
     for queue in ("q", "r"):
         flatq("close", queue, check=0)
-    for words in (["pop"], ["reserve"], ["pop", "-l"], ["drain"], ["claim", "-c", "me"]):
-        refused(flatq(*words, "q"), 66, words[0], text=b"nothing")
     process = flatq.start("pop", "-w", "60", "q")
     wait_for(lambda: lies(flatq.spool, "q").get("wait"), "it waits")
     flatq("kick", "q", check=0)
     assert process.communicate(timeout=60) == (b"kicked", b"")
     assert pop(flatq, "-w", "60", "r") == b"late"
-    for words in (["pop"], ["reserve"], ["pop", "-l"], ["drain"], ["claim", "-c", "me"],
-            ["pop", "-w", "60"], ["pop", "-l", "-w", "60"]):
-        refused(flatq(*words, "r"), 69, words[0], text=b"closed and empty")
 
 
 def test_of_a_closed_queue_a_kick_leaves_nothing_delayed(flatq):
@@ -114,12 +55,6 @@ def test_the_end_of_a_message_that_cannot_be_written(flatq):
     assert process.returncode == 74 and err.count(b"\n") == 1 and b"in full" in err, (
         process.returncode, err)
     assert flatq("pop", "-l", "q", check=0).out == b"\n"
-
-
-def test_more_than_one_only_with_a_separator(shell, flatq):
-    push(flatq, b"1")
-    refused(flatq("pop", "-n", "2"), 64, "pop")
-    assert pop(flatq, "-n", "01") == b"1"
 
 
 def held(flatq, *queues):
@@ -238,14 +173,6 @@ def test_a_body_that_was_written_anew_while_it_was_read(shell, flatq, spool, stu
     done = flatq("reserve")
     assert (done.status, done.err) == (66,
         b"reserve: queue 'default': message 1 is no longer yours\n"), done
-
-
-def test_the_settled_leave_nothing(shell, flatq, spool):
-    for _ in range(3):
-        push(flatq, b"x", "-k", "key")
-        pop(flatq)
-    flatq("wal", check=0)
-    assert lies(spool) == {}
 
 
 def test_pops_alone_sweep(flatq, spool):

@@ -1,13 +1,12 @@
 """push stores any bytes, each message under one id, as a whole or not at all."""
 
 import os
-import re
 import signal
 import subprocess
 
 import pytest
 
-from conftest import LIB, said_by, wait_for
+from conftest import LIB, wait_for
 from engine import child_named, empty, holders, lies, loop, pop, push, refused, reserve, stopped_by
 
 ALL = bytes(range(256))
@@ -57,13 +56,6 @@ def test_large(shell, flatq, spool):
     assert "body" not in lies(spool), "a large body is not left to the sweeper"
 
 
-def test_ids_grow_over_all_queues(shell, flatq):
-    ids = [push(flatq, b"x", queue) for queue in ("a", "b", "a", "c/d", "b")]
-    pop(flatq, "a")
-    ids += [push(flatq, b"x", queue) for queue in ("a", "b")]
-    assert ids == sorted(set(ids)) and ids[0] > 0
-
-
 def test_ids_grow_from_one_range_to_the_next_and_none_is_given_twice(flatq, spool):
     first = push(flatq, b"x")
     ranges = sorted((spool / ".ids").iterdir())
@@ -86,16 +78,6 @@ def test_ids_grow_from_one_range_to_the_next_and_none_is_given_twice(flatq, spoo
     assert max(every) >= 1000, "the range was left"
 
 
-def test_length_exact(shell, flatq, spool):
-    push(flatq, b"hello world", "-n", "11")
-    push(flatq, b"", "-n", "0")
-    push(flatq, ALL, "-n", "00256")
-    # the bytes behind it are left to whoever reads next
-    push(flatq, b"hello world", "-n", "5")
-    assert [pop(flatq) for _ in range(4)] == [b"hello world", b"", ALL, b"hello"]
-    empty(flatq)
-
-
 @pytest.mark.parametrize("size, length", [(0, 1), (10, 11), (1050, 1051), (1 << 20, (1 << 20) + 1),
     (3, 999999999999)])
 def test_length_too_short_stores_nothing(flatq, spool, size, length):
@@ -114,23 +96,6 @@ def test_a_read_that_fails_is_not_the_end_of_the_input(flatq, stub):
     empty(flatq)
 
 
-def test_length_too_short_keeps_no_key(shell, flatq, spool):
-    refused(flatq("push", "-n", "6", "-k", "key", input=b"short"), 65, "push")
-    nothing(spool)
-    assert b"dup" not in flatq("push", "-n", "6", "-k", "key", input=b"enough", check=0).out
-
-
-def test_dot(shell, flatq):
-    every = ALL if said_by(shell, "printf '\\0\\n' | sed p") == b"\0\n\0\n" else ALL[
-        1:]  # busybox's sed makes a newline of a NUL
-    for text, body in [
-        (b"a\nb\n.\nc\n", b"a\nb\n"), (b".\n", b""), (b"..\n.\n", b"..\n"),
-        (b"a.\n .\n.x\n.\nmore", b"a.\n .\n.x\n"), (every + b"\n.\n", every + b"\n"),
-    ]:
-        push(flatq, text, "-e")
-        assert pop(flatq) == body
-
-
 def test_no_dot_stores_nothing(shell, flatq, spool):
     for text in (b"", b".", b"a\n", b"a\n.", b"a\n..\n", b"a\n.\r\n", ALL):
         for most in ("", "100000"):
@@ -138,14 +103,6 @@ def test_no_dot_stores_nothing(shell, flatq, spool):
                 65, "push", text=b"dot")
     flatq("wal", check=0)
     nothing(spool)
-
-
-def test_priority_then_age(shell, flatq):
-    order = ["4294967295", "1", None, "0", "65536", "00", "4294967294", "1", "65535", "65537"]
-    for index, priority in enumerate(order):
-        push(flatq, str(index).encode(), *(["-p", priority] if priority else []))
-    expected = sorted(range(len(order)), key=lambda index: (int(order[index] or 65536), index))
-    assert [int(pop(flatq)) for _ in order] == expected
 
 
 # keys
@@ -171,35 +128,6 @@ def test_key_is_taken_in_every_state(flatq, spool, state):
     assert lies(spool) == before, "nothing is stored for a taken key"
     # a key counts within one queue
     assert push(flatq, b"x", "-k", "key", "elsewhere") > other
-
-
-def test_key_of_a_delayed_push(shell, flatq):
-    number = push(flatq, b"one", "-k", "a key with = and \n", "-d", "100")
-    assert flatq("push", "-k", "a key with = and \n", check=0).out == b"%d dup\n" % number
-    assert push(flatq, b"two", "-k", "a key with = and ") > number
-
-
-def test_keys_that_begin_alike_are_different(flatq):
-    """Also those that look like a SHA-256."""
-    for number in (1, 2):
-        assert flatq("push", "-k", f"{number:064}", "q", input=b"m",
-            check=0).out == b"%d\n" % number
-
-
-def test_key_is_free_again(shell, flatq):
-    ids = [push(flatq, b"x" * 400000, "-k", "key")]  # its body is removed at once
-    assert len(pop(flatq)) == 400000
-    ids.append(push(flatq, b"2", "-k", "key"))
-    flatq("delete", reserve(flatq).receipt, check=0)
-    ids.append(push(flatq, b"3", "-k", "key"))
-    flatq("delete", f"default:{ids[-1]}", check=0)
-    flatq("wal", check=0)
-    ids.append(push(flatq, b"4", "-k", "key"))
-    flatq("wal", check=0)
-    assert flatq("push", "-k", "key", check=0).out == b"%d dup\n" % ids[
-        -1], "the sweeper of the old takes nothing from the new"
-    assert ids == sorted(set(ids))
-    assert pop(flatq) == b"4"
 
 
 def test_key_in_a_flat_file(flatq, spool):
@@ -335,15 +263,6 @@ def test_a_message_that_is_gone_before_the_sync(flatq, stub):
     (flatq.home / "popped").unlink()
     push(flatq, body)
     assert (flatq.home / "popped").read_bytes() == body
-
-
-@pytest.mark.parametrize("value", ["bad", "", "ON", "on off"])
-def test_sync_is_on_or_off(flatq, value):
-    done = flatq("push", env={"FLATQ_SYNC": value}, input=b"x")
-    if value:
-        refused(done, 64, "push", text=b"FLATQ_SYNC")
-    else:
-        assert re.fullmatch(rb"\d+\n", done.out) and done.status == 0
 
 
 @pytest.mark.shells

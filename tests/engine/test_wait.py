@@ -141,11 +141,6 @@ def test_many_waiters_and_as_many_pushes(flatq, spool, clock, at_once):
     assert at_once is False or list((spool / ".wait").iterdir()) == []
 
 
-@pytest.mark.parametrize("verb", ["reserve", "pop", "pop -l"])
-def test_a_queue_that_does_not_exist_yet(shell, flatq, verb):
-    refused(flatq(*verb.split(), "-w", "1", "none"), 66, verb.split()[0])
-
-
 def test_a_wake_between_the_look_and_the_sleep(shell, flatq, spool, stub, endless):
     """A wake is a byte in the waiter's FIFO. It is lost if it comes before the waiter opens the
     FIFO, so the waiter also looks for the mark that comes with it."""

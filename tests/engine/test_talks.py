@@ -1,0 +1,102 @@
+"""The talks of talks.txt, each under the shells by turns."""
+
+import re
+import shlex
+from pathlib import Path
+from string import Template
+
+import pytest
+
+from conftest import SHELLS, everything
+from engine import lies, push, refused, reserve
+
+TEXT = Path(__file__).with_name("talks.txt").read_text()
+TALKS = {title: lines.splitlines() for title, lines in
+    (part.split("\n", 1) for part in TEXT.split("\n\n# ")[1:])}
+TIMED = [title for title in TALKS if re.search(r"(?m)^(\+|boot) ", "\n".join(TALKS[title]))]
+LINE = re.compile(r"(?P<words>.*?)(?: <(?: (?P<given>.*?))?)?"
+    r"(?: >(?P<out>(?: .*?)?)| ~ (?P<like>.*?)| ! (?P<code>\d+) ?(?P<text>.*?))?"
+    r"(?: = (?P<name>\w+)(?: try (?P<tries>\d+))?)?")
+# what a refusal of one of these leaves as it was
+CHANGES = ("push", "create", "release", "touch", "bury", "kick", "settle")
+
+
+def by_turns(titles):
+    """Each title with all shells, or in `make test` with one."""
+    shells = [*SHELLS, "uutils"] if everything() else SHELLS
+    cases = [(shell, title) for title in titles for shell in shells]
+    return pytest.mark.parametrize("shell, title",
+        cases if everything() else [cases[3 * n + n % 3] for n in range(len(titles))],
+        indirect=["shell"])
+
+
+def raw(text):
+    """\\n and the like, as bytes."""
+    return (text or "").encode("latin-1").decode("unicode_escape").encode("latin-1")
+
+
+class Talk:
+    def __init__(self, flatq, clock=None):
+        self.flatq, self.clock, self.names, self.last = flatq, clock, {}, 0
+
+    def line(self, line):
+        first, _, rest = line.partition(" ")
+        if first == "+":
+            self.clock.advance(float(rest))
+        elif first == "boot":
+            name, *seconds = rest.split()
+            self.clock.reboot(name, *map(int, seconds))
+        elif re.match(r"[A-Z_]+=", line):
+            name, _, value = line.partition("=")
+            self.flatq.env[name] = value
+        elif first == "bare":
+            self.flatq("wal", check=0)
+            assert lies(self.flatq.spool, rest) == {}
+        elif first == "pops":
+            queue, bodies = rest.split(" > ")
+            assert [self.flatq("pop", queue).out.decode() for _ in bodies.split()] == bodies.split()
+        else:
+            self.verb(**LINE.fullmatch(Template(line).substitute(self.names)).groupdict())
+
+    def verb(self, words, given, out, like, code, text, name, tries):
+        verb, *words = (raw(word).decode("latin-1") for word in shlex.split(words))
+        if code:
+            queues = [path for path in self.flatq.spool.glob("[!.]*")] if verb in CHANGES else []
+            before = [lies(path, "") for path in queues]
+            refused(self.flatq(verb, *words, input=raw(given)), int(code), verb, text=text.encode())
+            assert [lies(path, "") for path in queues] == before
+        elif verb == "reserve" and not like:
+            got = reserve(self.flatq, *words)
+            assert got.body == raw(out[1:]) and (not tries or got.tries == int(tries)), got
+            self.names[name] = got.receipt
+        elif verb == "push" and out is like is None:
+            number = push(self.flatq, raw(given), *words)
+            assert number > self.last
+            self.last = self.names[name] = number
+        else:
+            done = self.flatq(verb, *words, input=raw(given), check=0)
+            want = like or re.escape(raw((out or "")[1:]).decode("latin-1"))
+            fits = re.fullmatch(want, done.out.decode("latin-1"))
+            assert fits and done.err == b"", done
+
+
+def talk(title, *more):
+    one = Talk(*more)
+    for number, line in enumerate(TALKS[title], 1):
+        try:
+            one.line(line)
+        except AssertionError as error:
+            raise AssertionError(f"line {number}: {line}") from error
+    assert not list(one.flatq.home.iterdir())
+
+
+@pytest.mark.whole
+@by_turns([title for title in TALKS if title not in TIMED])
+def test_talk(flatq, title):
+    talk(title, flatq)
+
+
+@pytest.mark.whole
+@by_turns(TIMED)
+def test_talk_by_the_clock(flatq, clock, title):
+    talk(title, flatq, clock)
