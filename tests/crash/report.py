@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from .gate import faults
 from .judge import trees
-from .trials import Outcome, Seen, Trial, show
+from .trials import Outcome, Seen, Trial
 
 
 class Progress:
@@ -50,7 +50,7 @@ def full(trial: Trial, seen: Seen) -> str:
     struck = next((call.seq for call in seen.calls if call.fate != "run"), 0)
     for call in seen.calls:
         if abs(call.seq - struck) <= 4:
-            lines.append(f"{'>' if call.seq == struck else ' '} {call.seq:4} {show(call)}"
+            lines.append(f"{'>' if call.seq == struck else ' '} {call.seq:4} {call}"
                 f"{f' ({call.size} bytes)' if call.size else ''}"
                 f"{'' if call.fate == 'run' else ': ' + call.fate}")
     lines += [seen.said or seen.call, "", "the spool (- only before, + only after):",

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from .gate import faults, gate
+from .gate import gate
 from .judge import layout
 
 RANGE = 32  # ids in a range: FLATQ_RANGE
@@ -184,35 +184,13 @@ def old_range(spool: Path) -> None:
     (spool / ".ids/000000009/open").touch()
 
 
-def point_of(calls: Sequence[gate.Call], pattern: str) -> int:
-    """The number of the first call that the pattern is found in, as "KIND PATH ..."; "#2" in front:
-    the second. Raises LookupError."""
-    which, _, pattern = pattern.rpartition("#") if re.match(r"\d+#", pattern) else ("1", "",
-        pattern)
-    found = [call.seq for call in calls if re.search(pattern, " ".join((call.kind, *call.paths)))]
-    if len(found) < int(which):
-        raise LookupError(
-            f"no call {pattern!r} among {[(call.kind, *call.paths) for call in calls]}")
-    return found[int(which) - 1]
-
-
 def crash(system: System, spool: Path, pattern: str, words: Words, sync: str = "off") -> None:
-    """Run the verb and kill it, with all its children, just before the call that the pattern
-    names."""
-    trial = spool.with_name(spool.name + ".trial")
-    if spool.exists():
-        shutil.copytree(spool, trial)
-    try:
-        calls = gate.run(system.argv(words[:-1]), trial, env=system.environment(trial, sync),
-            stdin=words[-1]).calls
-    finally:
-        shutil.rmtree(trial, ignore_errors=True)
-    # By what the call is: if a second has passed since, the verb makes others before it
-    fault = faults.named(gate.Fault("kill_tree", point_of(calls, pattern)), calls)
+    """Run the verb and kill it, with all its children, just before the first call that the pattern
+    is found in, as "KIND PATH ..."; "2#" in front: the second."""
+    number, _, where = pattern.rpartition("#")
     result = gate.run(system.argv(words[:-1]), spool, env=system.environment(spool, sync),
-        stdin=words[-1], fault=fault)
-    if not result.killed or not re.search(pattern.rpartition("#")[2],
-            " ".join((result.calls[-1].kind, *result.calls[-1].paths))):
+        stdin=words[-1], fault=gate.Fault("kill_tree", int(number or 1), where=where))
+    if not result.fired:
         raise RuntimeError(f"{words} was to die at {pattern!r}: {result}")
     retire_pids(spool)
 

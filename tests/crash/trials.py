@@ -54,7 +54,7 @@ class Options:
         return not self.faults or fault in self.faults
 
     def hits(self, call: Call) -> bool:
-        return not self.at or re.search(self.at, show(call)) is not None
+        return not self.at or re.search(self.at, str(call)) is not None
 
     def sample(self, points: Iterable[T], name: str, kind: Callable[[T], object] = type) -> list[T]:
         return sample(points, self.limit, f"{self.seed} {name}", kind)
@@ -117,7 +117,3 @@ def sample(points: Iterable[T], count: int | None, seed: str,
     chance.shuffle(groups)
     turns = itertools.chain.from_iterable(itertools.zip_longest(*groups))
     return [point for point in turns if point is not None][:count]
-
-
-def show(call: Call) -> str:
-    return " ".join((call.comm + ":", call.kind, *call.paths))

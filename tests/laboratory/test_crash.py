@@ -17,7 +17,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from dataclasses import replace
 
 import pytest
 
@@ -28,7 +27,7 @@ from crash import campaign, report
 from crash.families import crash as family
 from crash.gate import faults, gate
 from crash.judge import layout, oracle, trees
-from crash.scenarios import SCENARIOS, System, build, crash
+from crash.scenarios import SCENARIOS, System, build
 from crash.trials import Options, Outcome, Trial, sample
 
 PLAIN = [name for name in SCENARIOS if SCENARIOS[name].sync == "off"]
@@ -156,16 +155,6 @@ def test_a_sample_has_every_kind(work):
     assert {*some} < {*whole} and some != others and len({*some}) == 12
     assert len({faults.kind(fault) for fault, _ in some}) == 7
     assert sample(whole, None, "1") == whole
-
-
-def test_a_crash_strikes_its_call_whatever_comes_before(own):
-    """The run that is killed may make a call more than the one in which the calls were counted: a
-    verb that looks at something once a second does."""
-    (own / "verb").write_text(f'[ ! -e {own}/counted ] || : >"$FLATQ_DIR/more"\n: >{own}/counted\n'
-        ': >"$FLATQ_DIR/last"\n')
-    (own / "spool").mkdir()
-    crash(replace(SYSTEM, lib=own), own / "spool", "open last", ("verb", b""))
-    assert [path.name for path in (own / "spool").iterdir()] == ["more"]
 
 
 def test_a_failed_answer_is_the_answer(work):

@@ -21,8 +21,6 @@ from crash.gate.gate import SPACE, Fault, available, run
 
 GOOD, WHY = available()
 pytestmark = pytest.mark.skipif(not GOOD, reason=WHY)
-TORN, WHY_NOT_TORN = available("torn") if GOOD else (False, WHY)
-cuts = pytest.mark.skipif(not TORN, reason=WHY_NOT_TORN)
 
 # ten counted calls by one shell and five programs
 SCRIPT = """
@@ -136,8 +134,6 @@ os.open(".", os.O_TMPFILE | os.O_RDWR)
     writes = [call for call in result.calls if call.kind == "write"]
     assert [(call.data, call.offset, call.size) for call in writes] == [
         (b"abc", 0, 3), (b"de", 7, 2), (b"fgh", 3, 3), (b"ij", 20, 2)]
-    inode = (root / "a").stat().st_ino
-    assert {call.ino for call in writes} == {inode}
     names = [call.paths for call in result.calls]
     assert names[14] == ("the text", "s") and names[21:23] == [("d/e",),
         ("d/e",)] and names[10] == ()
@@ -240,11 +236,10 @@ def test_a_call_told_by_what_it_is(root, kind, order, left):
     """The fault names a call by its kind and path, whatever its number is. Of two paths that differ
     only in a digit, it strikes the second."""
     sh(f"for f in {order}; do (: >$f) 2>/dev/null; done", root,
-        fault=Fault(kind, 2, errno.ENOSPC, alike="sh open x#"))
+        fault=Fault(kind, 2, errno.ENOSPC, where=r"open x\d$"))
     assert sorted(os.listdir(root)) == left.split()
 
 
-@cuts
 @pytest.mark.parametrize("size, left", [(1, b"1"), (None, b"12345"), (-1, b"123456789")])
 def test_torn_write(root, marked, size, left):
     result = sh("printf 0 >a; printf 1234567890 >>a; : >b", root, fault=Fault("torn", 4, size=size),
@@ -262,7 +257,6 @@ def test_an_error_is_not_for_the_answer_unless_it_is_meant(root):
         assert (result.fired, result.stdout, os.listdir(root)) == (1, said, left)
 
 
-@cuts
 def test_short_write(root):
     """The caller sees how much was written, and goes on from the file's new offset."""
     script = ("import os; fd = os.open('a', os.O_CREAT | os.O_RDWR); print(os.write(fd, "
@@ -331,15 +325,14 @@ def test_unprivileged(tmp_path):
     need("setpriv")
     script = (f"import sys; sys.path.insert(0, {str(ROOT / 'tests')!r})\n"
         "from crash.gate.gate import *\n"
-        "print([available(kind) for kind in FAULT_KINDS])")
+        "print(available())")
     drop = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
     for python in (sys.executable, "/usr/bin/python3"):
         command = [*drop, python, "-B", "-c"]
         if subprocess.run([*command, "import ctypes"], capture_output=True, cwd="/",
                 timeout=100).returncode == 0:
             done = subprocess.run([*command, script], capture_output=True, cwd="/", timeout=100)
-            assert (done.stdout, done.stderr) == (repr([(True, "")] * len(gate.FAULT_KINDS)).encode(
-                ) + b"\n", b"")
+            assert (done.stdout, done.stderr) == (b"(True, '')\n", b"")
             return
     pytest.skip("user 65534 can run no Python here")
 

@@ -17,7 +17,7 @@ from .. import memo
 from ..gate import faults, gate
 from ..judge import layout, oracle, trees
 from ..scenarios import NAMED, Scenario, System, Words, build
-from ..trials import Family, Options, Seen, Trial, sample, show
+from ..trials import Family, Options, Seen, Trial, sample
 
 #: The verbs that may be killed in a second crash, on what the first one has left.
 SECOND_VERBS: dict[str, Words] = {
@@ -321,7 +321,7 @@ def run(trial: Trial, system: System, work: Path, every: bool) -> Seen:
     struck = [call for call in result.calls if call.fate != "run"]
     if not struck:
         return Seen()
-    call, all_calls = show(struck[0]), result.calls
+    call, all_calls = str(struck[0]), result.calls
     acked = result.status == 0 and not faults.kills(fault)
     if scenario.says:
         acked = bool(re.search(scenario.says, result.stdout))
@@ -334,7 +334,7 @@ def run(trial: Trial, system: System, work: Path, every: bool) -> Seen:
         twice, tree = first.struck(second[0], ledger)
         if not twice.fired:
             return Seen()
-        call, all_calls = call + "; then " + show(twice.calls[-1]), twice.calls
+        call, all_calls = f"{call}; then {twice.calls[-1]}", twice.calls
     elif acked:
         wrong += oracle.at_once(scenario, fresh(tree, work), result.stdout)
     wrong += oracle.recoveries(system, ledger, tree, place(work), every,

@@ -30,7 +30,7 @@ from . import crash, power
 from ..gate import gate
 from ..judge import layout, restart, trees
 from ..scenarios import NAMED, System, build
-from ..trials import Family, Options, Seen, Trial, show
+from ..trials import Family, Options, Seen, Trial
 
 FILE_SYSTEMS = ("ext4", "xfs")
 FAULTS = tuple(kind + how for kind in FILE_SYSTEMS for how in ("", ", its log flushed"))
@@ -160,7 +160,7 @@ def cut(trial: Trial, system: System, every: bool, disk: Disk, work: Path) -> Se
     left = trees.take(box / "s")
     wrong = restart.check(system, scenario, left, state, restart.Owed(status == 0 or told, said),
         every)
-    call = show(calls[point - 1]) if point <= len(calls) else "the end"
+    call = str(calls[point - 1]) if point <= len(calls) else "the end"
     return Seen(call, wrong, before, left, result.calls, f"cut at {call}, said {said!r}")
 
 

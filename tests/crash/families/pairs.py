@@ -38,7 +38,7 @@ from .. import memo, scenarios
 from ..gate import gate
 from ..judge import layout, oracle, trees
 from ..scenarios import BASELINE, System, Words, fill, http, pushes
-from ..trials import Family, Options, Seen, Trial, show
+from ..trials import Family, Options, Seen, Trial
 
 LEASE = "999999"
 #: The verbs, by name: words as in scenarios.py. RECEIPT is that of m1.
@@ -392,7 +392,7 @@ def run(trial: Trial, system: System, work: Path, every: bool) -> Seen:
             wrong.append(f"neither order: {_differs(ended, allowed)}")
     trees.remove(spool)
     calls = [replace(call, fate="held") if call is where[0] else call for call in first.calls]
-    return Seen(show(where[0]), wrong, tree, after, calls,
+    return Seen(str(where[0]), wrong, tree, after, calls,
         f"{pair.first}: {first.status} {first.stdout!r}; {pair.second}: {status} {out!r}")
 
 

@@ -28,7 +28,7 @@ from . import crash, states
 from ..gate import gate
 from ..judge import layout, restart, trees
 from ..scenarios import NAMED, Scenario, System, Words, build
-from ..trials import Family, Options, Seen, Trial, sample, show
+from ..trials import Family, Options, Seen, Trial, sample
 
 STAGES = ("act", "boot", "kill")
 #: Files that no verb needs after a restart: assumed to be whole, so that they do not double the
@@ -219,7 +219,7 @@ def run(trial: Trial, system: System, own: Path, every: bool) -> Seen:
     left = spool_of(history.tree(at, fates))
     wrong = restart.check(system, scenario, left, work / "state", recording.owed(at, scenario),
         every)
-    call = show(recording.calls[at - 1]) if 0 < at <= len(recording.calls) else ""
+    call = str(recording.calls[at - 1]) if 0 < at <= len(recording.calls) else ""
     return Seen(call, wrong, spool_of(base(system, trial.scenario, work)[0]), left,
         recording.calls[:at], "\n".join([f"the power goes after {call}", *missing]))
 

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -95,9 +96,10 @@ def points(calls: Sequence[gate.Call], names: Iterable[str] = FAULTS) -> list[tu
 
 
 def named(fault: gate.Fault, known: Sequence[gate.Call]) -> gate.Fault:
-    """The same fault, its call told by what it is instead of by its number among `known`."""
+    """The same fault, its call told by what it is, without numbers, times and nonces, instead of by
+    its number among `known`."""
     if fault.point > len(known):
         return fault
-    alike = known[fault.point - 1].alike
-    return replace(fault, alike=alike, point=sum(call.alike == alike
-        for call in known[:fault.point]))
+    text = re.sub("[0-9a-f]+", "[0-9a-f]+", re.escape(str(known[fault.point - 1])))
+    here = replace(fault, where=rf"\A{text}\Z")
+    return replace(here, point=sum(map(here.means, known[:fault.point])))

@@ -2,29 +2,28 @@
 
 Mechanism
     A forked child installs a seccomp filter, hands its listener over (SCM_RIGHTS) and execs the
-    command. Every call of _TABLE (with `kinds`: of _WIDE) by any process of the tree
-    stops *before* it happens, until `_Gate.watch`, the one loop, has answered. The loop reads the
-    caller's memory and /proc/PID to learn which file is meant. Calls on the watched root or below
-    it are counted over the whole tree (1, 2, 3 ...) and recorded; all others go on. A `Fault`
-    strikes one count. Looks, reads, forks, execs and exits reach the gate only if a run asks for
-    them (`kinds`): then they are what is counted, and changes are not. copy_file_range, FICLONE,
-    sendfile, splice, openat2 and io_uring are refused, so that cat, cp and mv fall back to calls
-    that do. This process is the subreaper of its descendants, so a run ends only when all of them
-    are dead and reaped. Its orphans are told from other children by their number of filters.
+    command. Every call of _TABLE (with `kinds`: of _WIDE) by any process of the tree stops *before*
+    it happens, until `_Gate.watch`, the one loop, has answered. The loop reads the caller's memory
+    and /proc/PID to learn which file is meant. Calls on the watched root or below it are counted
+    over the whole tree (1, 2, 3 ...) and recorded; all others go on. A `Fault` strikes one count.
+    copy_file_range, FICLONE, sendfile, splice, openat2 and io_uring are refused, so that cat, cp
+    and mv fall back to calls that are seen. This process is the subreaper of its descendants, so a
+    run ends only when all of them are dead and reaped. Its orphans are told from other children by
+    their number of filters.
 
 Needs
     Linux 5.9, x86-64 or arm64, no privilege: see `available`. Before 5.19 (WAIT_KILLABLE_RECV) a
     signal can make a call arrive twice; the interrupted one is then forgotten.
 
 Limits
-    - A call is recorded as asked for; whether it succeeded is not seen. `fate`: what the gate did.
+    - A call is recorded as asked for; whether it succeeded is not seen.
     - Not seen: mmap stores, xattrs, times; with `kinds`, reads as the dynamic linker makes them
       (_LIBRARIES). A program that changes a call's arguments while it waits is not noticed.
     - Calls of another ABI (i386, x32) get ENOSYS; chroots and mount namespaces are not followed.
     - Processes that run side by side reach the gate in the order that the scheduler chooses.
-    - A caught signal that comes just when a call reaches the gate makes it fail with EINTR, where
-      without the gate the call would have gone through. So the gate gives SIGCHLD's handlers
-      SA_RESTART; other signals it leaves as they are.
+    - A signal with a handler that comes just when a call reaches the gate makes it fail with EINTR,
+      where without the gate it would have gone through. So the gate gives SIGCHLD's handlers
+      SA_RESTART.
     - PR_SET_NO_NEW_PRIVS: setuid programs have no effect. Gates do not nest (EBUSY).
     - If this very process is killed, so is the command (PDEATHSIG), but not its children.
     - Reaping is a matter of the whole process: use it side by side in processes, not in threads.
@@ -62,8 +61,8 @@ SPACE: frozenset[str] = frozenset({"open", "write", "mkdir", "mknod", "link", "s
     "fallocate"})
 #: Kinds of call that change anything, which EROFS strikes.
 CHANGES: frozenset[str] = SPACE | {"rename", "unlink", "rmdir", "truncate", "chmod", "chown"}
-#: Calls that only look; that end a process; that begin one. Counted only if a run asks for them,
-#: and then instead of the changes.
+#: Calls that only look; that end a process; that begin one. Counted only if a run asks for them
+#: (`kinds`), and then instead of the changes.
 READS, ENDS = frozenset({"look", "list", "read"}), frozenset({"exit"})
 FORKS, EXECS = frozenset({"fork"}), frozenset({"exec"})
 
@@ -80,8 +79,8 @@ class Fault:
     size: bytes; negative: all but so many; None: half. What is no write, or too small to be cut so,
         is left alone.
     only: the kinds of call (`Call.kind`) that it may strike, as in SPACE; None: all.
-    alike: count only the calls whose `Call.alike` this is; empty: all. So the fault strikes the
-        same call whatever its number is in this run.
+    where: a pattern: count only the calls that it is found in. So the fault strikes the same call
+        whatever its number is in this run.
     output: an error strikes writes of the answer; else only calls on files.
     """
 
@@ -90,7 +89,7 @@ class Fault:
     errno: int | None = None
     size: int | None = None
     only: frozenset[str] | None = None
-    alike: str = ""
+    where: str = ""
     output: bool = False
 
     def __post_init__(self) -> None:
@@ -102,19 +101,22 @@ class Fault:
         """The number of bytes of a write of `size` that are carried out."""
         return size // 2 if self.size is None else self.size if self.size >= 0 else size + self.size
 
+    def means(self, call: Call) -> bool:
+        return re.search(self.where, str(call)) is not None
+
     def strikes(self, call: Call, before: int = 0, begun: bool = False) -> bool:
-        """Whether it strikes this call. Only with `alike`: `before`, the number of counted calls
-        before it that are alike, and `begun`, whether one of them was struck."""
-        if self.alike:
-            here = call.alike == self.alike and self.point == 1 + before
+        """Whether it strikes this call. Only with `where`: `before`, the number of counted calls
+        before it that are meant, and `begun`, whether one of them was struck."""
+        if self.where:
+            here = self.means(call) and self.point == 1 + before
         else:
             here, begun = call.seq == self.point, call.seq > self.point
         here = here or self.kind == "errno_from" and begun
         if self.kind in ("torn", "short"):
             here = here and call.kind == "write" and 0 < self.part(call.size) < call.size
         elif self.errno:
-            here = here and self.output == (call.paths == ("<stdout>",)) and call.paths != ("<fd1>",
-                )
+            answer = call.paths == ("<stdout>",)
+            here = here and self.output == answer and call.paths != ("<fd1>",)
         return here and (self.only is None or call.kind in self.only)
 
 
@@ -127,24 +129,16 @@ class Call:
     comm: str
     name: str  # of the system call
     kind: str  # as in _TABLE and _WIDE, and rmdir
-    # under the root ("." is itself), else absolute; "<stdout>", "<fd1>", "?PATH"
+    # below the root ("." is itself), else absolute; "<stdout>", "<fd1>", "?PATH"
     paths: tuple[str, ...]
     size: int = 0  # bytes, of write, truncate, fallocate
     flags: int = 0  # flags or mode
-    ino: int = 0  # inode of the descriptor, if the call is on one
     offset: int | None = None  # of a write, if positioned or record_data
     data: bytes | None = None  # of a write, if record_data
     fate: str = "run"  # or "killed", "torn", "short", "ENOSPC" ...
 
-    @property
-    def alike(self) -> str:
-        """The call without numbers, times and nonces: the same in each run."""
-        return _alike(self.comm, self.kind, self.paths)
-
-
-@functools.lru_cache(1000)
-def _alike(comm: str, kind: str, paths: tuple[str, ...]) -> str:
-    return " ".join((comm, kind, re.sub("[0-9a-f]+", "#", " ".join(paths))))
+    def __str__(self) -> str:
+        return " ".join((self.comm + ":", self.kind, *self.paths))
 
 
 @dataclass
@@ -208,8 +202,8 @@ _PDEATHSIG, _NO_NEW_PRIVS = 1, 38
 _RECV, _SEND, _VALID, _SET_FLAGS, _CONTINUE = 0xC0502100, 0xC0182101, 0x40082102, 0x40082104, 1
 _SET_SUBREAPER, _GET_SUBREAPER = 36, 37
 _SA_RESTART = 0x10000000
-# the last without O_DIRECTORY's bit
-_FICLONE, _FICLONERANGE, _O_TMPFILE = 0x40049409, 0x4020940D, 0o20000000
+_FICLONE, _FICLONERANGE = 0x40049409, 0x4020940D
+_MAKES = os.O_CREAT | os.O_TRUNC | 0o20000000  # O_TMPFILE without O_DIRECTORY's bit
 _AT_FDCWD, _AT_REMOVEDIR, _POSITION = -100, 0x200, 2**64 - 1
 _FOLLOWS = frozenset({"creat", "truncate", "chmod", "fchmodat", "fchmodat2", "chown", "fchownat"})
 _STREAMS = {b"/dev/stdin": b"/dev/fd/0", b"/dev/stdout": b"/dev/fd/1", b"/dev/stderr": b"/dev/fd/2"}
@@ -231,9 +225,9 @@ def _filter(kinds: frozenset[str] | None) -> bytes:
     bitmap."""
     load, equal, above, bits, end = 0x20, 0x15, 0x35, 0x45, 0x06
     allow, notify, refuse = 0x7FFF0000, 0x7FC00000, 0x00050000
-    code = [(load, 0, 0, 4), (equal, 1, 0, _ARCHES.get(_MACHINE, 0)),
-        (end, 0, 0, refuse | errnos.ENOSYS),
-            (load, 0, 0, 0), (above, 0, 1, 0x40000000), (end, 0, 0, refuse | errnos.ENOSYS)]
+    other_abi = (end, 0, 0, refuse | errnos.ENOSYS)
+    code = [(load, 0, 0, 4), (equal, 1, 0, _ARCHES.get(_MACHINE, 0)), other_abi,
+        (load, 0, 0, 0), (above, 0, 1, 0x40000000), other_abi]
     wanted = _CALLS
     if kinds is not None:
         # The kernel begins a fork anew if SIGCHLD comes meanwhile, and would count it twice: so
@@ -244,20 +238,18 @@ def _filter(kinds: frozenset[str] | None) -> bytes:
     for number, (name, kind, where) in wanted.items():
         if name in ("open", "openat") and kinds is None:
             code += [(equal, 0, 4, number), (load, 0, 0, 16 + 8 * where[1][1]),
-                     (bits, 0, 1, os.O_CREAT | os.O_TRUNC | _O_TMPFILE), (end, 0, 0, notify),
-                     (end, 0, 0, allow)]
+                (bits, 0, 1, _MAKES), (end, 0, 0, notify), (end, 0, 0, allow)]
         elif name in _LIBRARIES:  # Let these pass: half of all calls that would stop
             argument, test, value = _LIBRARIES[name]
             code += [(equal, 0, 4, number), (load, 0, 0, 16 + 8 * argument), (test, 0, 1, value),
                 (end, 0, 0, allow), (end, 0, 0, notify)]
         else:
-            code += [(equal, 0, 1, number), (end, 0, 0, refuse | getattr(errnos, kind)
-                if kind[0] == "E" else notify)]
+            answer = refuse | getattr(errnos, kind) if kind[0] == "E" else notify
+            code += [(equal, 0, 1, number), (end, 0, 0, answer)]
     code += [(equal, 0, 4, _SIGACTION[_ARM]), (load, 0, 0, 16), (equal, 0, 1, signal.SIGCHLD),
         (end, 0, 0, notify), (end, 0, 0, allow)]
     code += [(equal, 0, 4, _IOCTL), (load, 0, 0, 24), (equal, 1, 0, _FICLONE),
-        (equal, 0, 1, _FICLONERANGE),
-             (end, 0, 0, refuse | errnos.EOPNOTSUPP), (end, 0, 0, allow)]
+        (equal, 0, 1, _FICLONERANGE), (end, 0, 0, refuse | errnos.EOPNOTSUPP), (end, 0, 0, allow)]
     return b"".join(struct.pack("=HBBI", *step) for step in code)
 
 
@@ -314,7 +306,7 @@ class _Gate:
         self.fault, self.record_data, self.each = fault, record_data, each
         self.count_stdout, self.kinds = count_stdout, kinds
         self.result, self.over = Result(), False
-        self.alike = 0  # the number of counted calls that are like the one that the fault strikes
+        self.met = 0  # the number of counted calls that the fault means
         self.child = 0  # 0 before the fork, and again when it has been reaped
         self.before, self.filters = set(_children("self")), _status("self", b"Seccomp_filters")
         self.files = contextlib.ExitStack()
@@ -510,7 +502,7 @@ class _Gate:
                 for stream in (1, 2):
                     self.collect(stream)
                 self.each(call, b"".join(self.collected[1]), b"".join(self.collected[2]))
-            if call and self.fault and self.fault.strikes(call, self.alike, self.result.fired > 0):
+            if call and self.fault and self.fault.strikes(call, self.met, self.result.fired > 0):
                 call = self._strike(self.fault, call, token, args, pieces)
             elif not self._reply(token, flags=_CONTINUE):
                 return
@@ -523,8 +515,7 @@ class _Gate:
         if call:
             self.result.calls.append(call)
             self.result.fired += call.fate != "run"
-            if self.fault and call.alike == self.fault.alike:
-                self.alike += 1
+            self.met += bool(self.fault and self.fault.means(call))
 
     def _restart(self, pid: int, action: int) -> None:
         """Add SA_RESTART to the flags of a struct sigaction of the kernel's, in the caller's
@@ -579,30 +570,33 @@ class _Gate:
             positioned = call.name.startswith("p") and args[3] != _POSITION
             return os.pwrite(fd, data, args[3]) if positioned else os.write(fd, data)
 
-    def _decode(self, pid: int, number: int, args: list[int], pieces: list[
-            tuple[int, int]]) -> Call | None:
+    def _decode(self, pid: int, number: int, args: list[int],
+            pieces: list[tuple[int, int]]) -> Call | None:
         """The call, if it counts; `pieces` gets the places of a write's bytes."""
         name, kind, where = _ALL_CALLS[number]
         at = {letter: args[index] for letter, index in where}
+        flags = at.get("x", _MAKES | os.O_WRONLY if name == "creat" else 0) & 0xFFFFFFFF
         if self.kinds is not None:
-            return self._wide(pid, name, kind, where, at, args)
-        flags = at.get("x", os.O_CREAT | os.O_TRUNC | os.O_WRONLY if name == "creat"
-            else 0) & 0xFFFFFFFF
+            if name in ("open", "openat") and not flags & _MAKES:
+                kind = "look"
+            # How the command itself begins and ends is no fault that it could see
+            if kind not in self.kinds or pid == self.child and kind in EXECS | ENDS:
+                return None
         follow = name in _FOLLOWS or kind == "open" and not flags & (os.O_EXCL | os.O_NOFOLLOW)
-        counts, ino, paths = name == "sync", 0, []
+        counts, paths = name == "sync" or kind in FORKS | EXECS | ENDS, []
         for letter, index in where:
             if letter == "f":
                 link = b"/proc/%d/fd/%d" % (pid, args[index] & 0xFFFFFFFF)
                 path = os.readlink(link)
                 stdout = self.count_stdout and kind == "write" and (args[index] == 1
                     or path == self.output)
-                if self._inside(path) or stdout or name == "syncfs":
-                    found = os.stat(link)
-                    ino = found.st_ino
-                    if kind == "write" and not (self._inside(path) and stat.S_ISREG(found.st_mode)):
-                        counts, path = stdout, b"<stdout>" if path == self.output else b"<fd1>"
-                    else:
-                        counts = name != "syncfs" or found.st_dev == os.stat(self.root).st_dev
+                if name == "syncfs":
+                    counts = os.stat(link).st_dev == os.stat(self.root).st_dev
+                elif kind == "write" and not (self._inside(path)
+                        and stat.S_ISREG(os.stat(link).st_mode)):
+                    counts, path = stdout, b"<stdout>" if path == self.output else b"<fd1>"
+                else:
+                    counts = self._inside(path)
                 paths.append(path)
             elif letter in "pat":
                 text = _read(f"/proc/{pid}/mem", 4096, args[index + (letter == "a")]).partition(
@@ -626,43 +620,10 @@ class _Gate:
         if name == "unlinkat" and flags & _AT_REMOVEDIR:
             kind = "rmdir"
         comm = os.fsdecode(_read(f"/proc/{pid}/comm").rstrip(b"\n"))
-        names = tuple(os.fsdecode(b"." if path == self.root else path[len(self.below):]
-            if self._inside(path) else path)
-                      for path in paths)
-        return Call(len(self.result.calls) + 1, pid, comm, name, kind, names, size, flags, ino,
-            offset, data)
-
-    def _wide(self, pid: int, name: str, kind: str, where: list[tuple[str, int]],
-            at: dict[str, int], args: list[int]) -> Call | None:
-        """_decode, in a run that counts what changes nothing."""
-        flags = at.get("x", 0) & 0xFFFFFFFF
-        if name in ("open", "openat") and not flags & (os.O_CREAT | os.O_TRUNC | _O_TMPFILE):
-            kind = "look"
-        if kind not in (self.kinds or ()):
-            return None
-        path = b""
-        if kind in ("fork", "exec", "exit"):
-            if pid == self.child and kind != "fork":
-                # the command itself: how it begins and ends is no fault that it could see
-                return None
-            if kind == "exec":
-                path = _read(f"/proc/{pid}/mem", 4096, at["t"]).partition(b"\0")[0]
-        elif "f" in at:
-            path = os.readlink(b"/proc/%d/fd/%d" % (pid, at["f"] & 0xFFFFFFFF))
-        else:
-            letter, index = where[0]
-            text = _read(f"/proc/{pid}/mem", 4096, args[index + (letter == "a")]).partition(b"\0")[
-                0]
-            directory = ctypes.c_int(args[index] & 0xFFFFFFFF).value if letter == "a" else _AT_FDCWD
-            # of a descriptor
-            path = self._path(pid, directory, text, follow=False) if text else b""
-        if kind in READS and not self._inside(path):
-            return None
-        comm = os.fsdecode(_read(f"/proc/{pid}/comm").rstrip(b"\n"))
-        place = os.fsdecode(b"." if path == self.root else path[len(self.below):]
-            if self._inside(path) else path)
-        return Call(len(self.result.calls) + 1, pid, comm, name, kind, (place,) if place else (),
-            flags=flags)
+        names = tuple(os.fsdecode(b"." if path == self.root else path.removeprefix(self.below))
+            for path in paths)
+        return Call(len(self.result.calls) + 1, pid, comm, name, kind, names, size, flags, offset,
+            data)
 
     def _inside(self, path: bytes) -> bool:
         return path == self.root or path.startswith(self.below)
@@ -713,23 +674,20 @@ class _Gate:
 
 
 def run(argv: Sequence[str], root: AnyPath, *, env: Mapping[str, str] | None = None,
-        stdin: bytes = b"",
-        cwd: AnyPath | None = None, fault: Fault | None = None, timeout: float = 30,
-        record_data: bool = False,
-        count_stdout: bool = False, linger: float = 1,
-        each: Each | None = None,
+        stdin: bytes = b"", cwd: AnyPath | None = None, fault: Fault | None = None,
+        timeout: float = 30, record_data: bool = False, count_stdout: bool = False,
+        linger: float = 1, each: Each | None = None,
         kinds: frozenset[str] | None = None) -> Result:
     """Run `argv` behind a gate on the directory `root`; nothing of it is left when this returns.
 
     env, cwd, stdin: as in subprocess. timeout: seconds for all. linger: seconds that the rest of
     the tree may go on after the command itself has ended. record_data: keep the bytes and offsets
     of writes. count_stdout: count writes to standard output too, and to pipes that stand in its
-    place.
-    each(call, stdout, stderr) is called before each counted call, which waits meanwhile: what lies
-    below the root then is what a kill of the whole tree at that call leaves; the streams are what
-    has come so far. kinds: count only calls of these kinds, of READS, ENDS, FORKS and EXECS, and no
-    changes; once a fault has struck, later calls pass uncounted, except with errno_from. Raises
-    OSError if the command or the gate cannot be started. """
+    place. each(call, stdout, stderr) is called before each counted call, which waits meanwhile:
+    what lies below the root then is what a kill of the whole tree at that call leaves; the streams
+    are what has come so far. kinds: count only calls of these kinds, of READS, ENDS, FORKS and
+    EXECS, and no changes; once a fault has struck, later calls pass uncounted, except with
+    errno_from. Raises OSError if the command or the gate cannot be started."""
     before = ctypes.c_int()
     _LIBC.prctl(_GET_SUBREAPER, ctypes.addressof(before), 0, 0, 0)
     with contextlib.ExitStack() as stack:  # undone from the last to the first
@@ -750,9 +708,8 @@ def run(argv: Sequence[str], root: AnyPath, *, env: Mapping[str, str] | None = N
 
 
 @functools.cache
-def available(kind: str = "kill_tree") -> tuple[bool, str]:
-    """Whether faults of that kind can be injected here, tried on a small script; and if not,
-    why."""
+def available() -> tuple[bool, str]:
+    """Whether faults can be injected here, tried on a small script; and if not, why."""
     if _MACHINE not in _ARCHES:
         return False, f"no seccomp gate: not written for {_MACHINE}"
     if _status("self", b"Seccomp_filters") < 0:
@@ -760,10 +717,9 @@ def available(kind: str = "kill_tree") -> tuple[bool, str]:
     if not os.path.exists(f"/proc/self/task/{os.getpid()}/children"):
         return False, "no seccomp gate: needs a kernel with CONFIG_PROC_CHILDREN"
     with tempfile.TemporaryDirectory() as root:
-        fault = Fault(kind, 2, errno=errnos.ENOSPC if kind.startswith("errno") else None)
         try:
-            result = run(["/bin/sh", "-c", "printf abcd >x"], root, cwd=root, fault=fault,
-                timeout=60)
+            result = run(["/bin/sh", "-c", "printf abcd >x"], root, cwd=root,
+                fault=Fault("torn", 2), timeout=60)
         except OSError as error:
             return False, f"no seccomp gate: {error.strerror}"
     return (True, "") if result.fired == 1 else (False, "no seccomp gate: calls are not seen")
