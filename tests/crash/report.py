@@ -25,7 +25,8 @@ class Progress:
         if sys.stderr.isatty():
             seconds = int(time.monotonic() - self.begun)
             print(f"\r\033[K{self.done} of {self.tasks} scenarios, {self.trials} trials, "
-                f"{self.bad} bad, {seconds // 60}:{seconds % 60:02}", end="", file=sys.stderr, flush=True)
+                f"{self.bad} bad, {seconds // 60}:{seconds % 60:02}", end="", file=sys.stderr,
+                flush=True)
 
     def close(self) -> None:
         if sys.stderr.isatty():

@@ -18,7 +18,6 @@ import functools
 import os
 import re
 import shutil
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -71,14 +70,14 @@ def play(system: System, words: Words, box: Path, fault: gate.Fault | None = Non
 
 
 @functools.lru_cache(maxsize=64)
-def base(system: System, name: str, work: Path) -> tuple[states.Tree, Words]:
+def base(system: System, name: str, work: Path) -> tuple[trees.Tree, Words]:
     """What there is before the act, and the act; built once for each process and `work`."""
     box = work / "box"
     shutil.rmtree(box, ignore_errors=True)
     box.mkdir(parents=True)
     try:
         words = build(system, NAMED[name], box / "s")
-        return states.read(box), words
+        return trees.take(box), words
     finally:
         shutil.rmtree(box, ignore_errors=True)
 
@@ -93,7 +92,7 @@ def record(system: System, name: str, stage: str, kill: int, work: Path) -> Reco
     box = work / "box"
     shutil.rmtree(box, ignore_errors=True)
     try:
-        states.write(tree, box)
+        trees.put(tree, box)
         layout.syncs(box / "s", "on")
         history = states.History(box)
         act = play(system, words, box, gate.Fault("kill_tree", kill) if kill else None)
@@ -111,11 +110,10 @@ def record(system: System, name: str, stage: str, kill: int, work: Path) -> Reco
         checkpoint = play(system, ("wal", b""), box)
         seen.history.add(checkpoint.calls)
         seen.calls += checkpoint.calls
-        made, there = seen.history.tree(seen.history.last), states.read(box)
+        made, there = {*seen.history.tree(seen.history.last).entries}, {*trees.take(box).entries}
         if made != there:
-            found, real = set(states.paths(made)), set(states.paths(there))
             raise RuntimeError(f"{name}, {stage}: the calls that were seen make up "
-                f"{sorted(found - real)}, and on the disk is {sorted(real - found)}")
+                f"{made - there}, and on the disk is {there - made}")
         return seen
     finally:
         shutil.rmtree(box, ignore_errors=True)
@@ -130,16 +128,13 @@ def cuts(recording: Recording) -> list[int]:
     return sorted(end for end in ends if end)
 
 
-def spool_of(box: states.Tree) -> trees.Tree:
+def spool_of(box: trees.Tree) -> trees.Tree:
     """The spool in it."""
-    spool = box.get("s")
-    if not isinstance(spool, dict):
-        return trees.Tree((), False)
-    return trees.Tree(tuple((path.rstrip("/"), None if path.endswith("/") else stat.S_IFIFO | 0o600
-        if value is None else value) for path, value in states.paths(spool)))
+    return trees.Tree(tuple((path[2:], content) for path, content in box.entries
+        if path.startswith("s/")), ("s", None) in box.entries)
 
 
-def known(box: states.Tree) -> str:
+def known(box: trees.Tree) -> str:
     """The spool in it, hashed: the same for those that differ only in nonces, times and process ids
     (trees.digest)."""
     return trees.digest(spool_of(box)).hex()

@@ -4,41 +4,41 @@ The rules are ALICE's (Pillai and others, OSDI 2014), each as weak as a file sys
 no liar:
     - What was there before the run is on the disk.
     - Every write, truncation, creation, rename and removal is an operation that may be missing,
-    whatever came later, until it is
-      synced. A write may also be there as its first half, as its first pages, or as zeros: its size
-    without its data.
+      whatever came later, until it is synced. A write may also be there as its first half, as its
+      first pages, or as zeros: its size without its data.
     - The fsync of a file makes its data durable, not its name. The fsync of a directory makes its
-    entries durable, not its own name, nor
-      what is in the files. syncfs and sync make everything durable.
+      entries durable, not its own name, nor what is in the files. syncfs and sync make everything
+      durable.
     - A rename is atomic: the file has the old name or the new one, never none, never both. So the
-    fsync of either directory
-      makes it durable, and it presupposes that the directory it goes to is there. It is not ordered
-      behind the file's data.
+      fsync of either directory makes it durable, and it presupposes that the directory it goes to
+      is there. It is not ordered behind the file's data.
     - Changes of one and the same entry keep their order, so a later one presupposes the former.
-    rmdir presupposes what emptied the directory.
+      rmdir presupposes what emptied the directory.
 
-Limits: owners, modes and times are not followed. No verb makes links. """
+Limits: owners, modes and times are not followed. No verb makes links.
+"""
 from __future__ import annotations
 
 import hashlib
 import itertools
 import os
 import random
+import stat
 import string
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Union
 
 from ..gate.gate import Call
+from ..judge import trees
+from ..judge.trees import Content, Tree
 
 ABSENT, WHOLE, HALF, ZEROS = "0123"  # the fate of an operation; the last two only for a write
 #: Of a write to several pages of a file: A: only what is in the first one is there, B: in two, ...
 PAGE, PAGES = 4096, string.ascii_uppercase
 #: Up to so many pending operations, all their subsets are tried.
 ALL_SUBSETS = 11
-#: The content of a directory: other directories, the bytes of files; None is a FIFO.
-Tree = dict[str, Union["Tree", bytes, None]]
+write = trees.put
 
 
 @dataclass
@@ -66,22 +66,22 @@ class Op:
 
 @dataclass
 class _Inode:
-    kind: str  # "dir", "file", "fifo"
-    data: bytes = b""  # as before the run
-    entries: dict[str, int] = field(default_factory=dict)  # the same
+    content: Content  # as before the run; of a directory that is `entries`
+    entries: dict[str, int] = field(default_factory=dict)
     size: int = 0  # bytes, now
 
 
 class History:
     """All the operations of the runs on one directory, in their order, and what was there before
-    them.
-
-    base: the directory as it is before them; it is read at once.
-    """
+    them: `base`, which is read at once."""
 
     def __init__(self, base: Path) -> None:
-        self.inodes: list[_Inode] = []
-        self.root = self._read(base)
+        self.inodes = [_Inode(None)]
+        numbers = {"": 0}
+        for path, content in trees.take(base).entries:
+            numbers[path] = self._number(content)
+            above, _, name = path.rpartition("/")
+            self.inodes[numbers[above]].entries[name] = numbers[path]
         self.ops: list[Op] = []
         self.syncs: list[int] = []  # the calls that made something durable
         # the data written to standard output, and the call that wrote it
@@ -95,10 +95,9 @@ class History:
 
     def add(self, calls: Sequence[Call]) -> int:
         """Follow one more run, as gate.run(..., record_data=True, count_stdout=True) gave its
-        calls, its root being `base`.
-
-        Its calls are numbered on from those of the former ones; the number of the last is returned.
-        A call that did not happen, or can only have failed, changes nothing. """
+        calls, its root being `base`. They are numbered on from those of the former runs; the number
+        of the last is returned. A call that did not happen, or can only have failed, changes
+        nothing."""
         for call in calls:
             self.last += 1
             if call.fate == "run":
@@ -112,8 +111,8 @@ class History:
         if directory is None:
             return
         if inode is None and call.flags & os.O_CREAT:
-            self._entries(call, "create", (directory, name, self._new("file")))
-        elif inode is not None and self.inodes[inode].kind == "file":
+            self._entries(call, "create", (directory, name, self._new(b"")))
+        elif inode is not None and isinstance(self.inodes[inode].content, bytes):
             if call.flags & os.O_TRUNC and not call.flags & os.O_EXCL:
                 self._data(call, inode, 0, None)
 
@@ -136,9 +135,7 @@ class History:
         if source is None or target is None or inode is None or inode == there:
             return
         if there is not None:
-            directory = self.inodes[there].kind == "dir"
-            if call.flags & 1 or directory != (self.inodes[inode].kind == "dir") or self._live[
-                    there]:
+            if call.flags & 1 or self._is_dir(there) != self._is_dir(inode) or self._live[there]:
                 return  # RENAME_NOREPLACE; and targets that cannot be replaced
         self._entries(call, "rename", (target, new, inode), (source, old, None))
         self.ops[-1].needs |= self._made.get(target, set())
@@ -146,24 +143,25 @@ class History:
     def _mkdir(self, call: Call) -> None:
         directory, name, inode = self._find(call.paths[0])
         if directory is not None and inode is None:
-            made = self._new("dir")
+            made = self._new(None)
             self._entries(call, "mkdir", (directory, name, made))
             self._made[made] = {len(self.ops) - 1, *self._made.get(directory, ())}
 
     def _mknod(self, call: Call) -> None:
         directory, name, inode = self._find(call.paths[0])
         if directory is not None and inode is None:
-            self._entries(call, "mknod", (directory, name, self._new("fifo")))
+            self._entries(call, "mknod", (directory, name, self._new(stat.S_IFIFO | 0o600)))
 
     def _unlink(self, call: Call) -> None:
         directory, name, inode = self._find(call.paths[0])
-        if directory is not None and inode is not None and self.inodes[inode].kind != "dir":
+        if directory is not None and inode is not None and not self._is_dir(inode):
             self._entries(call, "unlink", (directory, name, None))
 
     def _rmdir(self, call: Call) -> None:
         directory, name, inode = self._find(call.paths[0])
-        if directory is not None and inode is not None and self.inodes[
-                inode].kind == "dir" and not self._live[inode]:
+        if directory is None or inode is None:
+            return
+        if self._is_dir(inode) and not self._live[inode]:
             self._entries(call, "rmdir", (directory, name, None))
             self.ops[-1].needs |= self._touched.get(inode, set())
 
@@ -171,7 +169,7 @@ class History:
         everything = call.name in ("sync", "syncfs")
         inode = None if everything else self._find(call.paths[0])[2]
         done = {index for index, op in enumerate(self.ops) if everything or inode is not None and (
-            op.inode == inode and not op.entries or any(entry[0] == inode for entry in op.entries))}
+            op.inode == inode and not op.entries or inode in [entry[0] for entry in op.entries])}
         for index in self._closed(done):
             if self.ops[index].synced is None:
                 self.ops[index].synced = call.seq
@@ -184,37 +182,30 @@ class History:
 
     # How they are noted
 
-    def _read(self, path: Path) -> int:
-        number = self._number("dir" if path.is_dir() else "file" if path.is_file() else "fifo")
-        inode = self.inodes[number]
-        if inode.kind == "dir":
-            inode.entries = {child.name: self._read(child) for child in sorted(path.iterdir())}
-        elif inode.kind == "file":
-            inode.data = path.read_bytes()
-            inode.size = len(inode.data)
-        return number
-
-    def _number(self, kind: str) -> int:
-        self.inodes.append(_Inode(kind))
+    def _number(self, content: Content) -> int:
+        self.inodes.append(_Inode(content, size=len(content) if isinstance(content, bytes) else 0))
         return len(self.inodes) - 1
 
-    def _new(self, kind: str) -> int:
+    def _new(self, content: Content) -> int:
         self._live.append({})
-        return self._number(kind)
+        return self._number(content)
+
+    def _is_dir(self, inode: int) -> bool:
+        return self.inodes[inode].content is None
 
     def _find(self, path: str) -> tuple[int | None, str, int | None]:
         """Directory, name and inode of a path below the root: None where there is none now."""
         if path == ".":
-            return None, "", self.root
+            return None, "", 0
         # /proc names an open file that was unlinked like this
         if path.startswith(("/", "<", "?")) or path.endswith(" (deleted)"):
             return None, "", None
-        directory: int | None = self.root
+        directory: int | None = 0
         *above, name = path.split("/")
         for part in above:
             directory = None if directory is None else self._live[directory].get(part)
-        return (None, name, None) if directory is None else (directory, name,
-            self._live[directory].get(name))
+        found = None if directory is None else self._live[directory].get(name)
+        return directory, name, found
 
     def _entries(self, call: Call, verb: str, *entries: tuple[int, str, int | None]) -> None:
         index, needs = len(self.ops), set()
@@ -281,11 +272,12 @@ class History:
                     entries[directory][name] = inode
             if not op.entries:
                 self._apply(op, became.get(index, WHOLE), bytes_of)
-        return self._grow(self.root, entries, bytes_of)
+        return Tree(tuple(self._grow(0, entries, bytes_of)))
 
     def _apply(self, op: Op, outcome: str, bytes_of: dict[int, bytearray]) -> None:
-        content = bytes_of.setdefault(op.inode, bytearray(self.inodes[op.inode].data))
-        data = op.data or b""
+        before, data = self.inodes[op.inode].content, op.data or b""
+        assert isinstance(before, bytes)
+        content = bytes_of.setdefault(op.inode, bytearray(before))
         if outcome == HALF:
             data = data[:len(data) // 2]
         elif outcome == ZEROS:
@@ -300,25 +292,18 @@ class History:
             content[op.offset:op.offset + len(data)] = data
 
     def _grow(self, number: int, entries: dict[int, dict[str, int]],
-            bytes_of: dict[int, bytearray]) -> Tree:
-        tree: Tree = {}
-        for name, child in entries.get(number, self.inodes[number].entries).items():
-            inode = self.inodes[child]
-            if inode.kind == "dir":
-                tree[name] = self._grow(child, entries, bytes_of)
-            elif inode.kind == "file":
-                tree[name] = bytes(bytes_of.get(child, inode.data))
-            else:
-                tree[name] = None
-        return tree
+            bytes_of: dict[int, bytearray], below: str = "") -> Iterator[tuple[str, Content]]:
+        for name, child in sorted(entries.get(number, self.inodes[number].entries).items()):
+            yield below + name, (bytes(bytes_of[child]) if child in bytes_of
+                else self.inodes[child].content)
+            yield from self._grow(child, entries, bytes_of, f"{below}{name}/")
 
     def choices(self, cut: int, whole: frozenset[int], samples: int, seed: int) -> Iterator[str]:
         """Outcomes of the pending operations at `cut`; the first has lost them all. `whole`:
-        operations that are taken to be there.
-
-        Up to ALL_SUBSETS of them: each subset, and each write in halves, pages and zeros beside
-        all, none and those before it of the others. Of more: one missing, only one, none, all, the
-        first so many, the same halves, pages and zeros, and seeded samples. """
+        operations that are taken to be there. Up to ALL_SUBSETS of them: each subset, and each
+        write in halves, pages and zeros beside all, none and those before it of the others. Of
+        more: one missing, only one, none, all, the first so many, the same halves, pages and zeros,
+        and seeded samples."""
         pending = self.pending(cut)
         free = [place for place, index in enumerate(pending) if index not in whole]
         fixed = [WHOLE] * len(pending)
@@ -356,34 +341,6 @@ class History:
                 for place in free}, WHOLE)
 
 
-def paths(tree: Tree, below: str = "") -> Iterator[tuple[str, bytes | None]]:
-    """What is in it and below, in order; a directory ends with a slash."""
-    for name, value in sorted(tree.items()):
-        if isinstance(value, dict):
-            yield f"{below}{name}/", b""
-            yield from paths(value, f"{below}{name}/")
-        else:
-            yield below + name, value
-
-
 def hashed(tree: Tree) -> str:
     """The same for the same tree only."""
-    return hashlib.sha256(repr(list(paths(tree))).encode()).hexdigest()
-
-
-def write(tree: Tree, path: Path) -> None:
-    """The tree on a real disk, in a directory that is made."""
-    path.mkdir(0o700)
-    for name, value in tree.items():
-        if isinstance(value, dict):
-            write(value, path / name)
-        elif isinstance(value, bytes):
-            (path / name).write_bytes(value)
-        else:
-            os.mkfifo(path / name, 0o600)
-
-
-def read(path: Path) -> Tree:
-    """A real directory as a tree."""
-    return History(path).tree(0)
-
+    return hashlib.sha256(repr(tree.entries).encode()).hexdigest()

@@ -12,6 +12,7 @@ import re
 import stat
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Union
 
 from flatq.slips import slip_of
 from . import layout
@@ -20,14 +21,15 @@ _OWNER = re.compile(rb"(?<![0-9-])[0-9]+-[0-9]{12}(?![0-9])")
 _NONCE = re.compile(rb"(?<![0-9a-f])(?!00000)[0-9a-f]{12}(?![0-9a-f])")
 _PID = re.compile(rb"^(new|conf|probe)\.[0-9]+$")
 IGNORED = ("log", "tended")  # by name, below a queue: only that they are there counts
+#: None: a directory, int: the mode of a special file, bytes: a file's content.
+Content = Union[bytes, int, None]
 
 
 @dataclass(frozen=True, eq=False)
 class Tree:
-    """Paths below the root, directories first; None: a directory, int: the mode of a special file,
-    bytes: a file's content."""
+    """Paths below the root, each behind the directory that it is in."""
 
-    entries: tuple[tuple[str, bytes | int | None], ...]
+    entries: tuple[tuple[str, Content], ...]
     exists: bool = True
 
 
@@ -46,7 +48,7 @@ def take(root: Path) -> Tree:
 def _take(root: Path) -> Tree:
     if not root.exists():
         return Tree((), False)
-    entries: list[tuple[str, bytes | int | None]] = []
+    entries: list[tuple[str, Content]] = []
     pending = [""]
     while pending:
         below = pending.pop()
@@ -84,7 +86,7 @@ def put(tree: Tree, root: Path) -> None:
 def written(tree: Tree, path: str, offset: int, data: bytes) -> Tree:
     """The tree after a write of data at that offset of a file; the same one where the file has no
     name in it any more."""
-    def new(content: bytes | int | None) -> bytes | int | None:
+    def new(content: Content) -> Content:
         if not isinstance(content, bytes):
             return content
         return content[:offset].ljust(offset, b"\0") + data + content[offset + len(data):]
