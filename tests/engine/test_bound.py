@@ -3,91 +3,12 @@
 import fcntl
 import signal
 import subprocess
-import threading
 
 import pytest
 
 from conftest import LIB, Result, wait_for
 from engine import (  # noqa: F401
     child_named, clock, empty, lies, loop, pop, push, refused, reserve, stop_waiting)
-
-
-def held_now(spool, queue):
-    """The number of ready, delayed and reserved messages, counted under the queue's lock: it grows
-    only under the lock."""
-    with open(spool / queue / "lock", "a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        places = lies(spool, queue)
-    settled = set(places.get("done", ()))
-    names = set()
-    for place in ("wal", "fold", "head", "delayed", "out"):
-        for name in places.get(place, ()):
-            if name not in settled:
-                names.add(name.split(".")[1])
-    assert "queue" not in places
-    return len(names)
-
-
-def test_flat_files_of_one_bulk_push_count_apart(flatq):
-    """All have the nonce of that push. The first is unfolded by the pop, the second is not."""
-    flatq("create", "-b", "700", "q", check=0)
-    flatq("push", "-l", "q", input=b"x\n" * 700, check=0)
-    flatq("pop", "q", check=0)
-    assert b"ready 699\n" in flatq("stat", "q", check=0).out
-    assert flatq("push", "q", input=b"y").status == 0 and flatq("push", "q",
-        input=b"z").status == 75
-
-
-def test_bound_of_16_producers_beside_consumers(flatq, spool):
-    """There are never more messages than the bound, the bound is reached, and every message comes
-    out once."""
-    bound, each = 4, 4
-    flatq("create", "-b", str(bound), "q", check=0)
-    push(flatq, b"", "q")
-    pop(flatq, "q")
-    producers = [
-        subprocess.Popen(
-            ["dash", "-c",
-            'i=0; while [ $i -lt "$2" ]; do printf "%s-%s\\n" "$1" $i | "$sh" "$lib/push" -w 100 '
-            'q || exit; i=$((i + 1)); done',
-             "-", str(k), str(each)],
-            env=flatq.environment({"sh": flatq.shell, "lib": flatq.command("push")[1].rsplit("/",
-            1)[0]}),
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
-        for k in range(16)
-    ]
-    flatq.started += producers
-    got, most, over = [], 0, threading.Event()
-
-    def look():
-        nonlocal most
-        while not over.is_set():
-            most = max(most, held_now(spool, "q"))
-
-    watcher = threading.Thread(target=look)
-    watcher.start()
-    try:
-        turn = 0
-        while len(got) < 16 * each:
-            turn += 1
-            if turn % 3:
-                got.append(pop(flatq, "-w", "60", "q"))
-            else:
-                message = reserve(flatq, "-w", "60", "q")
-                if turn % 2:
-                    flatq("release", message.receipt, check=0)
-                elif turn % 4:
-                    flatq("release", "-d", "0", message.receipt, check=0)
-                else:
-                    flatq("delete", message.receipt, check=0)
-                    got.append(message.body)
-    finally:
-        over.set()
-        watcher.join()
-    for process in producers:
-        assert process.wait(60) == 0, process.stderr.read()
-    assert sorted(got) == sorted(b"%d-%d\n" % (k, i) for k in range(16) for i in range(each))
-    assert most == bound
 
 
 @pytest.mark.parametrize("options", [[], ["-d", "100"], ["-p", "5"]],
@@ -257,3 +178,12 @@ def test_two_that_change_the_settings_at_the_same_time(flatq, stub):
     flatq("create", "-b", "5", "q", env={"other": "1", "sh": flatq.shell, "lib": str(LIB)}, check=0)
     wait_for((flatq.home / "ended").exists, "the other one has ended")
     assert (flatq.spool / "q/conf").read_text() == "5 3\n"
+
+
+def test_flat_files_of_one_bulk_push_count_apart(flatq):
+    """All have the nonce of that push. The first is unfolded by the pop, the second is not."""
+    flatq("create", "-b", "700", "q", check=0)
+    flatq("push", "-l", "q", input=b"x\n" * 700, check=0)
+    flatq("pop", "q", check=0)
+    push(flatq, b"y", "q")
+    assert flatq("push", "q", input=b"z").status == 75

@@ -2,96 +2,14 @@
 laboratory does more of it (test_history.py)."""
 
 import contextlib
-import hashlib
 import os
 import signal
 import subprocess
-import threading
 
 import pytest
 
-from conftest import LIB, everything, need, wait_for
-from engine import drain, empty, lies, standing
-
-
-class Beside:
-    """A verb that runs again and again beside the test. Each run must succeed."""
-
-    def __init__(self, flatq, *command):
-        self.flatq, self.command, self.turns, self.bad, self.over = flatq, command, 0, [
-            ], threading.Event()
-        self.thread = threading.Thread(target=self.run)
-
-    def run(self):
-        while not self.over.is_set():
-            done = subprocess.run(self.flatq.command(*self.command),
-                env=self.flatq.environment(None), stdin=subprocess.DEVNULL, capture_output=True)
-            self.turns += 1
-            if done.returncode or done.stderr or done.stdout:
-                self.bad.append(done)
-
-    def __enter__(self):
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.over.set()
-        self.thread.join()
-        assert not self.bad, self.bad[:3]
-
-
-def body(k):
-    """Different bytes for each number, of very different lengths, some of them large."""
-    return hashlib.sha256(b"%d" % k).digest() * (1, 40, 3, 9000)[k % 4]
-
-
-def feed(process, data):
-    process.stdin.write(data)
-    process.stdin.close()
-    process.stdin = None
-
-
-def collect(process):
-    """Read the output of a process in a thread, so that a full pipe does not hold it up."""
-    result = []
-    thread = threading.Thread(target=lambda: result.append(process.communicate()))
-    thread.start()
-    return thread, result
-
-
-def all_at_once(flatq, count):
-    pops = [flatq.start("pop", "-w", "600", "q", stdin=subprocess.DEVNULL)
-        for _ in range(count // 2)]
-    pushes = [flatq.start("push", "q") for _ in range(count)]
-    pops += [flatq.start("pop", "-w", "600", "q", stdin=subprocess.DEVNULL)
-        for _ in range(count - count // 2)]
-    reading = [collect(process) for process in pops]
-    for k, process in enumerate(pushes):
-        feed(process, body(k))
-    ids = [int(process.communicate(timeout=100)[0]) for process in pushes]
-    for thread, _ in reading:
-        thread.join(600)
-    assert {process.returncode for process in pushes + pops} == {0}, [result[0][1] for _,
-        result in reading if result[0][1]]
-    assert len(set(ids)) == count
-    got = [result[0][0] for _, result in reading]
-    assert sorted(got) == sorted(body(k) for k in range(count))
-    empty(flatq, "q")
-
-
-def test_many_pushes_and_pops_beside_checkpoints(flatq, spool):
-    with Beside(flatq, "wal") as beside:
-        all_at_once(flatq, 64 if everything() else 24)
-        wait_for(lambda: beside.turns > 2, "checkpoints beside it")
-    flatq("wal", check=0)
-    assert lies(spool, "q") == {}
-    assert not [path for path in (spool / ".wait").iterdir() if not path.is_file()]
-
-
-def test_8_pushes_and_8_pops(shell, flatq):
-    flatq("create", "q", check=0)
-    with Beside(flatq, "wal", "q"):
-        all_at_once(flatq, 8)
+from conftest import LIB, need, wait_for
+from engine import drain, lies, standing
 
 
 def test_the_first_verbs_of_a_new_spool_at_once(shell, flatq):

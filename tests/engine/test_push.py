@@ -130,16 +130,6 @@ def test_key_is_taken_in_every_state(flatq, spool, state):
     assert push(flatq, b"x", "-k", "key", "elsewhere") > other
 
 
-def test_key_in_a_flat_file(flatq, spool):
-    number = push(flatq, b"keyed", "-k", "key")
-    loop(flatq, 'i=0; while [ $i -lt 220 ]; do printf x | "$sh" "$lib/push" >/dev/null || exit; i=$((i + 1)); done')
-    flatq("wal", "default", check=0)
-    assert "queue" in lies(spool), "folded"
-    assert flatq("push", "-k", "key", check=0).out == b"%d dup\n" % number
-    assert pop(flatq) == b"keyed"
-    assert push(flatq, b"again", "-k", "key") > number
-
-
 def test_key_of_many_at_once(flatq, spool):
     started = [flatq.start("push", "-k", "key", stdin=subprocess.DEVNULL) for _ in range(12)]
     done = [process.communicate(timeout=100) + (process.returncode,) for process in started]

@@ -8,7 +8,7 @@ from string import Template
 import pytest
 
 from conftest import SHELLS, everything
-from engine import lies, push, refused, reserve
+from engine import flats_of, lies, push, refused, reserve
 
 TEXT = Path(__file__).with_name("talks.txt").read_text()
 TALKS = {title: lines.splitlines() for title, lines in
@@ -52,6 +52,13 @@ class Talk:
         elif first == "bare":
             self.flatq("wal", check=0)
             assert lies(self.flatq.spool, rest) == {}
+        elif first == "flats":
+            queue, count = rest.split()
+            assert len(flats_of(self.flatq.spool, queue, "queue")) == int(count)
+        elif first == "pushes":
+            queue, bodies = rest.split(" < ")
+            for body in bodies.split():
+                push(self.flatq, body.encode(), queue)
         elif first == "pops":
             queue, bodies = rest.split(" > ")
             assert [self.flatq("pop", queue).out.decode() for _ in bodies.split()] == bodies.split()
