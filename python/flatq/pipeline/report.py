@@ -23,16 +23,11 @@ if TYPE_CHECKING:
 
 #: The shares that make up a latency curve
 SHARES = tuple(share / 100 for share in (*range(0, 100), 99.5, 99.9, 100))
-#: Colours of a figure, and the page's names for them: in the dark, the page has others
-NAMES = {plots.TEXT: "currentColor", plots.GRID: "var(--line)", plots.GREY: "var(--grey)",
-    **{color: f"var(--c{at})" for at, color in enumerate(plots.COLORS)}}
-COLORS = "; ".join(f"--c{at}: {color}" for at, color in enumerate(plots.COLORS))
 STYLE = f"""
 :root {{ color-scheme: light dark; --text: {plots.TEXT}; --soft: #5c5c5c; --back: #f6f6f4;
-  --card: #fff; --line: {plots.GRID}; --grey: {plots.GREY}; {COLORS} }}
+  --card: #fff; --line: #e4e4e4 }}
 @media (prefers-color-scheme: dark) {{ :root {{ --text: #e6e6e3; --soft: #adada8; --back: #161615;
-  --card: #20201e; --line: #3a3a37; --grey: #5a5a56; --c0: #56b4f0; --c1: #f08a45; --c2: #2fc79a;
-  --c3: #e0a3c6; --c4: #efb940; --c5: #a5dcff; --c6: #b5b5b0 }} }}
+  --card: #20201e; --line: #3a3a37 }} }}
 body {{ font: 15px/1.5 system-ui, "DejaVu Sans", sans-serif; color: var(--text);
   background: var(--back); margin: 0 auto; padding: min(1.5rem, 3vw); max-width: 72rem }}
 h1 {{ font-size: 1.5rem; line-height: 1.25; margin: 0; overflow-wrap: anywhere }}
@@ -56,16 +51,15 @@ flatq pop jobs                      # prints it, and deletes it</pre>"""
 
 
 def svg(one: Figure, name: str) -> str:
-    """A figure as an element of a page; its ids are its own, and its colours those of the page."""
+    """A figure as an element of a page; its ids are its own, and its texts have the page's
+    colour."""
     out = io.StringIO()
     with matplotlib.rc_context(plots.STYLE):
         one.savefig(out, format="svg", facecolor="none",
             metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     element = out.getvalue()[out.getvalue().index("<svg"):]
     element = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", element)
-    element = re.sub(r"(?<=: )#[0-9a-f]{6}(?=[;\"])", lambda found: NAMES.get(found[0], found[0]),
-        element)
-    return element.replace("<svg",
+    return element.replace(plots.TEXT, "currentColor").replace("<svg",
         f'<svg role="img" aria-label="{escape(one.texts[0].get_text())}"', 1)
 
 
