@@ -1,7 +1,6 @@
 """Bounds and closed queues. A bound is exact, however many producers there are."""
 
 import fcntl
-import signal
 import subprocess
 
 import pytest
@@ -69,51 +68,6 @@ def test_a_push_that_waits_goes_by_the_bound_of_now(flatq, spool, clock):
     assert process.returncode == 0
 
 
-def test_push_that_waits_in_vain(shell, flatq, spool, clock):
-    flatq("create", "-b", "1", "q", check=0)
-    push(flatq, b"1", "q")
-    process = flatq.start("push", "-w", "3", "q", stdin=subprocess.DEVNULL)
-    assert clock.passes(process) == 3
-    refused(Result(process.returncode, *process.communicate()), 75, "push", text=b"full")
-    assert not list((spool / ".wait").iterdir())
-    assert "room" not in lies(spool, "q")
-
-
-@pytest.mark.shells
-def test_push_that_is_stopped_while_it_waits(shell, flatq, spool, clock):
-    flatq("create", "-b", "1", "q", check=0)
-    push(flatq, b"1", "q")
-    before = lies(spool, "q")
-    stopped = []
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        process = flatq.start("push", "-w", "30", "-k", "key", "q", stdin=subprocess.DEVNULL)
-        wait_for(lambda: child_named(process, "sleep"), "the push that sleeps")
-        stopped.append((number, process))
-    stop_waiting(clock, stopped)
-    assert lies(spool, "q") == before
-    assert not list((spool / ".wait").iterdir())
-    pop(flatq, "q")
-    assert b"dup" not in flatq("push", "-k", "key", "q", check=0).out
-
-
-def test_push_that_waits_for_a_queue_that_is_dropped(shell, flatq, spool, clock):
-    for again in (False, True):
-        flatq("create", "-b", "1", "q", check=0)
-        push(flatq, b"1", "q")
-        process = flatq.start("push", "-w", "30", "q", stdin=subprocess.DEVNULL)
-        wait_for(lambda: child_named(process, "sleep"), "the push that sleeps")
-        flatq("drop", "-f", "q", check=0)
-        if again:
-            push(flatq, b"new", "q")
-        assert clock.passes(process) <= 2
-        out, err = process.communicate(timeout=100)
-        assert (process.returncode, out) == (69, b""), (process.returncode, err)
-        assert err.count(b"\n") == 1
-        assert not list((spool / ".wait").iterdir())
-    assert pop(flatq, "q") == b"new"
-    empty(flatq, "q")
-
-
 @pytest.mark.parametrize("options", [[], ["-l"]], ids=["one", "lines"])
 def test_a_queue_that_is_dropped_as_a_push_begins_to_wait_stays_away(shell, flatq, spool, stub,
         options):
@@ -124,24 +78,6 @@ def test_a_queue_that_is_dropped_as_a_push_begins_to_wait_stays_away(shell, flat
     stub("mkfifo", f'"$REAL" "$@" && FLATQ_SYNC=off "{flatq.shell}" "{LIB}/drop" -f q')
     refused(flatq("push", *options, "-w", "30", "q", input=b"x"), 69, "push", text=b"gone")
     assert not (spool / "q").exists()
-    assert not list((spool / ".wait").iterdir())
-
-
-# closed
-
-def test_close_wakes_who_waits(shell, flatq, spool, clock):
-    flatq("create", "-b", "1", "full", check=0)
-    push(flatq, b"x", "full")
-    flatq("create", "q", check=0)
-    waiting = [(flatq.start("pop", "-w", "30", "q"), "q", "wait"),
-        (flatq.start("push", "-w", "30", "full", stdin=subprocess.DEVNULL), "full", "room")]
-    for process, queue, place in waiting:
-        wait_for(lambda: lies(spool, queue).get(place) and child_named(process, "sleep"),
-            "it sleeps")
-        flatq("close", queue, check=0)
-        _, err = process.communicate(timeout=100)
-        assert process.returncode == 69 and err.count(b"\n") == 1
-        assert place not in lies(spool, queue)
     assert not list((spool / ".wait").iterdir())
 
 

@@ -1,4 +1,4 @@
-"""Verbs that wait for a message: they notice it soon, cost little, stop in time, and leave nothing
+"""Verbs that wait for a message, or for room: they notice it soon, cost little, stop in time, and leave nothing
 behind.
 
 In most tests `sleep` goes by the test's clock. So a waiting verb goes on only when it is woken, or
@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from conftest import LIB, everything, need, wait_for
+from conftest import LIB, Result, everything, wait_for
 from engine import (  # noqa: F401
     child_named, clock, command_of, empty, holders, lies, pop, push, refused, reserve, standing,
     stop_waiting)
@@ -30,7 +30,7 @@ def waiting(flatq, *arguments, queue="default", verb="pop", **more):
     wait_for(lambda: child_named(process, "sleep") or process.poll() is not None,
         "the waiter's sleep")
     assert process.poll() is None, process.communicate()
-    assert lies(flatq.spool, queue).get("wait")
+    assert lies(flatq.spool, queue).get(WAITS.get(verb, "wait"))
     return process
 
 
@@ -43,13 +43,92 @@ def nothing_left(spool):
     wait_for(lambda: holders(spool) == [], "the end of the sleepers")
 
 
-def test_a_message_that_comes(shell, flatq, spool, clock):
-    process = waiting(flatq, "-w", "30")
-    push(flatq, b"x\0\n")
-    out, err = process.communicate(timeout=100)
-    assert (process.returncode, out, err) == (0, b"x\0\n", b"")
+# a verb that waits, and where: pop and push for an empty and a full queue `q`
+WAITS = {"pop": "wait", "push": "room"}
+both = pytest.mark.parametrize("verb", WAITS)
+
+
+def full(flatq):
+    flatq("create", "-b", "1", "q", check=0)
+    push(flatq, b"1", "q")
+
+
+@both
+def test_time_out(shell, flatq, spool, clock, verb):
+    if verb == "push":
+        full(flatq)
+    for seconds in (1, 3):
+        process = flatq.start(verb, "-w", str(seconds), *["p"] * (verb == "pop"), "q",
+            stdin=subprocess.DEVNULL)
+        assert clock.passes(process) == seconds
+        refused(Result(process.returncode, *process.communicate()), 75 if verb == "push" else 66)
     nothing_left(spool)
-    empty(flatq)
+
+
+@both
+@pytest.mark.shells
+def test_stopped_it_leaves_nothing(shell, flatq, spool, clock, verb):
+    """A pop takes no message that comes later, and a push keeps no key."""
+    if verb == "push":
+        full(flatq)
+    words = {"pop": ("-w", "30", "p", "q"), "push": ("-w", "30", "-k", "key", "q")}[verb]
+    stop_waiting(clock, [(number, waiting(flatq, *words, queue="q", verb=verb))
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)])
+    nothing_left(spool)
+    assert verb == "pop" or pop(flatq, "q") == b"1"
+    push(flatq, b"x", "-k", "key", "q")
+    assert pop(flatq, "q") == b"x"
+
+
+@both
+@pytest.mark.parametrize("without", [False, True])
+def test_killed_it_leaves_nothing_behind_the_next_checkpoint(flatq, spool, stub, verb, without):
+    """Nor does its sleeper live on: without setpriv, for two seconds at most."""
+    if without:
+        stub("setpriv", "exit 127")
+    else:
+        stub("sleep", 'exec "$REAL" 1000000')
+    if verb == "push":
+        full(flatq)
+    process = waiting(flatq, "-w", "30", "q", queue="q", verb=verb)
+    process.kill()
+    process.wait()
+    wait_for(lambda: holders(spool) == [], "the end of its sleeper")
+    flatq("wal", check=0)
+    nothing_left(spool)
+    assert verb == "push" or push(flatq, b"1", "q")
+    assert pop(flatq, "q") == b"1"
+
+
+@both
+@pytest.mark.parametrize("again", [False, True])
+def test_a_queue_that_is_dropped(shell, flatq, spool, clock, verb, again):
+    """Who waits for it ends in time. A pop finds a message in a new queue of that name, and a push
+    stores nothing there."""
+    if verb == "push":
+        full(flatq)
+    process = waiting(flatq, "-w", "3", "q", queue="q", verb=verb)
+    flatq("drop", "-f", "q", check=0)
+    if again:
+        push(flatq, b"new", "q")
+    assert clock.passes(process) <= 3
+    out, err = process.communicate()
+    assert (process.returncode, out) in {"pop": [(0, b"new")] if again else [(66, b""), (69, b"")],
+        "push": [(69, b"")]}[verb], (process.returncode, out, err)
+    assert err.count(b"\n") == (out == b"")
+    assert (verb, again) != ("push", True) or pop(flatq, "q") == b"new"
+    empty(flatq, "q")
+    nothing_left(spool)
+
+
+@both
+def test_close_wakes_it(shell, flatq, spool, clock, verb):
+    full(flatq)
+    assert verb == "push" or pop(flatq, "q")
+    process = waiting(flatq, "-w", "30", "q", queue="q", verb=verb)
+    flatq("close", "q", check=0)
+    refused(Result(process.wait(60), *process.communicate()), 69, verb)
+    nothing_left(spool)
 
 
 @pytest.mark.parametrize("calls, when", [("getdents64", 2), ("getdents64", 4),
@@ -101,15 +180,6 @@ def test_two_seconds_at_a_time(shell, flatq, clock, queue):
     assert clock.asleep(process) == 2
 
 
-def test_time_out(shell, flatq, spool, clock):
-    for seconds in (1, 3):
-        process = flatq.start("pop", "-w", str(seconds), "a", "b")
-        assert clock.passes(process) == seconds
-        assert process.returncode == 66 and process.stderr.read().count(b"\n") == 1
-    assert flatq("pop", "-w", "0").status == 66
-    nothing_left(spool)
-
-
 def test_of_several_queues(shell, flatq, spool, clock):
     """Of which one is named twice."""
     process = waiting(flatq, "-w", "30", "a", "b/c", "a", "d", queue="b,c")
@@ -152,33 +222,6 @@ def test_a_wake_between_the_look_and_the_sleep(shell, flatq, spool, stub, endles
     assert flatq("pop", "-w", "60", timeout=20, check=0).out == b"x"
     assert (flatq.home.parent / "stubs/find.once").exists()
     nothing_left(spool)
-
-
-@pytest.mark.shells
-def test_stopped_it_leaves_nothing(shell, flatq, spool, clock):
-    stopped = [(number, waiting(flatq, "-w", "30", "a", "b", queue="b"))
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)]
-    stop_waiting(clock, stopped)
-    nothing_left(spool)
-    # nor does it take a message that comes later
-    push(flatq, b"x", "b")
-    assert pop(flatq, "b") == b"x"
-
-
-def test_killed_it_leaves_nothing_behind_the_next_checkpoint(shell, flatq, spool, endless):
-    # busybox's setpriv has no --pdeathsig
-    (flatq.home / "bin").mkdir()
-    (flatq.home / "bin/setpriv").symlink_to(need("setpriv"))
-    flatq.env["PATH"] = f"{flatq.home}/bin:{flatq.env['PATH']}"
-    process = waiting(flatq, "-w", "30", "a", "b", queue="b")
-    sleeper = child_named(process, "sleep")
-    process.kill()
-    process.wait()
-    wait_for(lambda: not command_of(sleeper), "the end of its sleeper")
-    flatq("wal", check=0)
-    nothing_left(spool)
-    push(flatq, b"x", "b")
-    assert pop(flatq, "b") == b"x"
 
 
 @pytest.mark.parametrize("place", ["default/wait", "default/room", ".doors/wait"])
@@ -267,31 +310,6 @@ def test_beside_a_bulk_pop(shell, flatq, spool, clock):
     assert clock.passes(process) == 1 and process.returncode == 66
     out, _ = owner.communicate(timeout=100)
     assert out == (b"x" * 90000 + b"\n") * 2
-
-
-def test_a_queue_that_is_dropped_and_made_again(shell, flatq, spool, clock):
-    """A waiter whose queue is dropped still ends in time, and finds a message in a new queue of
-    that name."""
-    process = waiting(flatq, "-w", "30", "q", queue="q")
-    flatq("drop", "q", check=0)
-    push(flatq, b"x", "q")
-    assert clock.passes(process) <= 2 and process.communicate()[0] == b"x"
-    process = waiting(flatq, "-w", "1", "q", queue="q")
-    flatq("drop", "q", check=0)
-    assert clock.passes(process) <= 1 and process.returncode in (66, 69)
-    nothing_left(spool)
-
-
-def test_without_setpriv(shell, flatq, spool, stub):
-    """Without setpriv a verb waits as usual. If it is killed by kill -9, its sleeper lives on for
-    up to two seconds."""
-    stub("setpriv", "exit 127")
-    process = waiting(flatq, "-w", "30")
-    process.kill()
-    process.wait()
-    wait_for(lambda: holders(spool) == [], "the end of its sleeper")
-    flatq("wal", check=0)
-    nothing_left(spool)
 
 
 def test_descriptors_of_the_caller(shell, flatq):
