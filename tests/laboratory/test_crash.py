@@ -142,7 +142,7 @@ def test_a_moment_is_what_a_kill_leaves(name, work):
         before, words = family.base(SYSTEM, name, work)
         spool = family.fresh(before, work)
         here = faults.named(faults.make(fault, point), known)
-        killed = family.act(SYSTEM, words, spool, "off", here)
+        killed = family.act(SYSTEM, words, spool, fault=here)
         ends = [(one.stdout, one.status, one.fired) for one in (result, killed)]
         assert ends[0] == ends[1], (fault, point)
         assert trees.digest(tree) == trees.digest(trees.take(spool)), (fault, point)

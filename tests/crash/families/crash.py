@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from .. import memo
 from ..gate import faults, gate
@@ -103,25 +104,27 @@ def second_points(system: System, name: str, point: int, verb: str, work: Path) 
 
 
 @functools.lru_cache(maxsize=8)
-def base(system: System, scenario: str, work: Path) -> tuple[trees.Tree, Words]:
+def built(system: System, scenario: Scenario, work: Path) -> tuple[trees.Tree, Words]:
     """The spool before the act, and the act."""
     def make() -> tuple[trees.Tree, Words]:
         spool = work / f"base.{os.getpid()}"
         trees.remove(spool)
-        words = build(system, NAMED[scenario], spool)
+        words = build(system, scenario, spool)
         tree = trees.take(spool)
         trees.remove(spool)
         return tree, words
 
-    return memo.once(work, ("base", system, scenario), make)
+    return memo.once(work, ("base", system, scenario.name), make)
 
 
-def act(system: System, words: Words, spool: Path, sync: str, fault: gate.Fault | None = None,
-        kinds: frozenset[str] | None = None, each: gate.Each | None = None) -> gate.Result:
-    """Run the verb. `kinds`: count only these calls (faults.kinds)."""
+def base(system: System, scenario: str, work: Path) -> tuple[trees.Tree, Words]:
+    return built(system, NAMED[scenario], work)
+
+
+def act(system: System, words: Words, spool: Path, sync: str = "off", **more: Any) -> gate.Result:
+    """Run the verb; `more` as in gate.run."""
     return gate.run(system.argv(words[:-1]), spool, env=system.environment(spool, sync),
-        stdin=words[-1], fault=fault, timeout=600, kinds=kinds, count_stdout=True,
-        record_data=each is not None, each=each)
+        stdin=words[-1], count_stdout=True, timeout=600, **more)
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,7 +173,7 @@ def moments(system: System, words: Words, tree: trees.Tree, work: Path, sync: st
     def keep(call: gate.Call, stdout: bytes, stderr: bytes) -> None:
         found[call.seq] = Moment(call, stdout, stderr, trees.take(place(work)))
 
-    result = act(system, words, fresh(tree, work), sync, each=keep)
+    result = act(system, words, fresh(tree, work), sync, each=keep, record_data=True)
     # a caller that died before its call was let go has made none: its number went to the next
     return Moments([found[call.seq] for call in result.calls if call.seq in found], result)
 
@@ -247,7 +250,7 @@ def wreck(system: System, scenario: str, name: str, point: int,
         kinds = frozenset({known[point - 1].kind})  # the run need not stop at the others
     tree, words = base(system, scenario, work)
     result = act(system, words, fresh(tree, work), NAMED[scenario].sync,
-        faults.named(fault, known), kinds)
+        fault=faults.named(fault, known), kinds=kinds)
     return result, trees.take(place(work))
 
 

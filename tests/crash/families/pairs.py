@@ -17,7 +17,8 @@ a verb fails, and beside a drop that finds nothing a push or create that has beg
 
 A scenario is `BASE: FIRST / SECOND`. The point is the call before which the first is held; with the
 fault `second killed`, CALL/CALL: the second one's comes last. RACES are pairs at a call that is
-named, and some other cases that are no scenarios. """
+named, and some other cases that are no scenarios.
+"""
 from __future__ import annotations
 
 import fcntl
@@ -28,45 +29,44 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from . import crash
-from .. import memo, scenarios
+from .. import memo
 from ..gate import gate
 from ..judge import layout, oracle, trees
-from ..scenarios import BASELINE, System, Words, fill, http, pushes
+from ..scenarios import BASELINE, Scenario, System, Words, build, fill, http, killed, pushes, v
 from ..trials import Family, Options, Seen, Trial
 
-LEASE = "999999"
 #: The verbs, by name: words as in scenarios.py. RECEIPT is that of m1.
 VERBS: dict[str, Words] = {
-    "push": ("push", "q", b"new"),
-    "push -k": ("push", "-k", "other", "q", b"new"),
-    "push -k dup": ("push", "-k", "key", "q", b"new"),
-    "push -d": ("push", "-d", LEASE, "q", b"new"),
-    "push -l": ("push", "-l", "q", b"n1\nn2\nn3\n"),
-    "pop": ("pop", "q", b""),
-    "pop -l": ("pop", "-l", "-n", "3", "q", b""),
-    "drain": ("drain", "-0", "q", b""),
-    "reserve": ("reserve", "-t", LEASE, "q", b""),
-    "delete": ("delete", "RECEIPT", b""),
-    "release": ("release", "RECEIPT", b""),
-    "release -d": ("release", "-d", LEASE, "RECEIPT", b""),
-    "touch": ("touch", "-t", "9999999", "RECEIPT", b""),
-    "bury": ("bury", "RECEIPT", b""),
-    "kick": ("kick", "q", b""),
-    "claim": ("claim", "-c", "me", "-n", "4", "q", b""),
-    "settle": ("settle", "-c", "me", "2", "q", b""),
-    "unclaim": ("unclaim", "-c", "me", "q", b""),
-    "drop": ("drop", "q", b""),
-    "drop -f": ("drop", "-f", "q", b""),
-    "close": ("close", "q", b""),
-    "create": ("create", "-b", "50", "q", b""),
-    "wal": ("wal", b""),
-    "doctor": ("doctor", "q", b""),
+    "push": v("push q", b"new"),
+    "push -k": v("push -k other q", b"new"),
+    "push -k dup": v("push -k key q", b"new"),
+    "push -d": v("push -d 999999 q", b"new"),
+    "push -l": v("push -l q", b"n1\nn2\nn3\n"),
+    "pop": v("pop q"),
+    "pop -l": v("pop -l -n 3 q"),
+    "drain": v("drain -0 q"),
+    "reserve": v("reserve -t 999999 q"),
+    "delete": v("delete RECEIPT"),
+    "release": v("release RECEIPT"),
+    "release -d": v("release -d 999999 RECEIPT"),
+    "touch": v("touch -t 9999999 RECEIPT"),
+    "bury": v("bury RECEIPT"),
+    "kick": v("kick q"),
+    "claim": v("claim -c me -n 4 q"),
+    "settle": v("settle -c me 2 q"),
+    "unclaim": v("unclaim -c me q"),
+    "drop": v("drop q"),
+    "drop -f": v("drop -f q"),
+    "close": v("close q"),
+    "create": v("create -b 50 q"),
+    "wal": v("wal"),
+    "doctor": v("doctor q"),
 }
 #: Requests to doors, each a connection. A door uses the verbs' code for messages, so they run
 #: beside few verbs.
@@ -86,30 +86,43 @@ RECEIPTS: dict[str, Words] = {
 }
 REQUESTS = {**DOORS, **RECEIPTS}
 ALL = {**VERBS, **REQUESTS}
-#: The content of the spool before. `plain`: ready singles, a flat file, one reserved, one buried,
-#: one delayed, two claimed. `due`: its delay and its leases are over. `boot`: the system has just
-#: started. `empty`: nothing but the one that is reserved. `bare`: nothing, so that drop removes it;
-#: the receipt is of what was deleted. `ready`: two ready messages. `handed`: one is handed out by a
-#: GET, one is ready; `handed, due`: its time is over.
-BASES = ("plain", "due", "boot", "empty", "bare")
+_HELD = (*pushes(1, 1), v("reserve -t 999999 q"))
+_PLAIN = (*pushes(2, 2), v("reserve -t 999999 q"), v("bury RECEIPT"), *_HELD, *pushes(3, 4),
+    v("claim -c me -n 2 q"), *pushes(5, 9), v("wal"), *pushes(10, 10, "-k", "key"),
+    *pushes(11, 11), *pushes(12, 12, "-d", "999999"))
+_HANDED = (*pushes(1, 2), http("GET", "group-id=q&visibility-timeout=86400"))
+#: The content of the spool before, with the receipt of m1. `plain`: ready singles, a flat file, one
+#: reserved, one buried, one delayed, two claimed. `due`: its delay and its leases are over. `boot`:
+#: the system has just started. `empty`: nothing but the one that is reserved. `bare`: nothing, so
+#: that drop removes it. `ready`: two ready messages. `handed`: one is handed out by a GET, one is
+#: ready; `handed, due`: its time is over.
+BASES = {name: Scenario(name, before, ("RECEIPT",), 0, prepare=prepare)
+    for name, before, prepare in (("plain", _PLAIN, None), ("due", _PLAIN, layout.age),
+        ("boot", _PLAIN, layout.reboot), ("empty", _HELD, None),
+        ("bare", (*_HELD, v("delete RECEIPT")), None), ("ready", pushes(1, 2), None),
+        ("handed", _HANDED, None), ("handed, due", _HANDED, layout.age))}
 DUE = ("due", "handed, due")
 BESIDE_DOORS = ("drop", "drop -f", "close")
 BESIDE_RECEIPTS = ("pop", "reserve", "drain", "wal", "close", "drop -f", "http GET", *RECEIPTS)
+
+
+def _both(bases: Sequence[str], doors: Iterable[str], beside: Sequence[str]) -> Iterator[
+        tuple[str, str, str]]:
+    for base, door, verb in itertools.product(bases, doors, beside):
+        yield base, door, verb
+        yield base, verb, door
+
+
 #: Which verb is held beside which, in which spool.
 COMBINATIONS = tuple(dict.fromkeys([
-    *itertools.product(BASES, VERBS, VERBS),
-    *((base, *pair) for base in ("ready", "bare") for door, verb in itertools.product(DOORS,
-    BESIDE_DOORS)
-      for pair in ((door, verb), (verb, door))),
-    *((base, *pair) for base in ("handed", "handed, due")
-      for door, verb in itertools.product(RECEIPTS, BESIDE_RECEIPTS) for pair in ((door, verb),
-      (verb, door)))]))
+    *itertools.product(("plain", "due", "boot", "empty", "bare"), VERBS, VERBS),
+    *_both(("ready", "bare"), DOORS, BESIDE_DOORS),
+    *_both(("handed", "handed, due"), RECEIPTS, BESIDE_RECEIPTS)]))
 #: How a door says that `new` is there.
 STORED = re.compile(rb"N\n|HTTP/1\.1 200 |USING q\r\nINSERTED ")
 #: Verbs that do several things one after the other; another verb may come in the middle.
 MANY = frozenset({"push -l", "pop -l", "drain", "claim", "settle", "unclaim", "drop", "drop -f",
-    "wal",
-    "doctor", "create", "close"})
+    "wal", "doctor", "create", "close"})
 #: Verbs that change one message by its receipt.
 BY_RECEIPT = frozenset({"delete", "release", "release -d", "touch", "bury", *RECEIPTS})
 #: Verbs that create files, and may fail beside a drop that has found nothing.
@@ -143,47 +156,8 @@ class Ended:
 
 def base(system: System, name: str, work: Path) -> tuple[trees.Tree, str]:
     """The spool before, and m1's receipt."""
-    def make() -> tuple[trees.Tree, str]:
-        spool = work / f"base.{os.getpid()}"
-        trees.remove(spool)
-
-        def verb(*words: Any) -> bytes:
-            done = system.verb(spool, *words[:-1], stdin=words[-1])
-            if done.returncode:
-                raise RuntimeError(f"{words}: {done}")
-            return done.stdout
-
-        def reserved() -> str:
-            return verb("reserve", "-t", LEASE, "q", b"").split()[0].decode()
-
-        handed, receipt = name.startswith("handed"), ""
-        for words in pushes(1, 2 if name == "ready" or handed else 1):
-            verb(*words)
-        if handed:
-            said = verb(*http("GET", "group-id=q&visibility-timeout=86400")).decode()
-            receipt = re.findall(r"^Message-Receipt-Id: (\S+)", said, re.M)[0]
-        elif name != "ready":
-            receipt = reserved()
-        if name == "bare":
-            verb("delete", receipt, b"")
-        elif name in ("plain", "due", "boot"):
-            verb(*pushes(2, 2)[0])
-            verb("bury", reserved(), b"")
-            for words in (*pushes(3, 4), ("claim", "-c", "me", "-n", "2", "q", b""), *pushes(5, 9),
-                    ("wal", b""), *pushes(10, 10, "-k", "key"), *pushes(11, 11),
-                    *pushes(12, 12, "-d", LEASE)):
-                verb(*words)
-        if name in DUE:
-            layout.age(spool)
-        if name == "boot":
-            layout.reboot(spool)
-        for tended in spool.glob("*/tended"):
-            tended.unlink()
-        tree = trees.take(spool)
-        trees.remove(spool)
-        return tree, receipt
-
-    return memo.once(work, ("pair base", system, name), make)
+    tree, [receipt] = crash.built(system, BASES[name], work)
+    return tree, receipt
 
 
 def words_of(verb: str, receipt: str) -> Words:
@@ -266,17 +240,12 @@ def _order(system: System, pair: Pair, work: Path, turned: bool) -> Ended:
     return memo.once(work, ("order", system, pair.base, pair.first, pair.second, turned), find)
 
 
-def _run(system: System, words: Words, spool: Path, **more: Any) -> gate.Result:
-    return gate.run(system.argv(words[:-1]), spool, env=system.environment(spool), stdin=words[-1],
-        count_stdout=True, timeout=60, **more)
-
-
 def calls(system: System, base_name: str, verb: str, work: Path) -> list[gate.Call]:
     """The calls of the verb when it runs alone."""
     def find() -> list[gate.Call]:
         tree, receipt = base(system, base_name, work)
         spool = crash.fresh(tree, work)
-        found = _run(system, words_of(verb, receipt), spool).calls
+        found = crash.act(system, words_of(verb, receipt), spool).calls
         trees.remove(spool)
         return found
 
@@ -356,12 +325,12 @@ def run(trial: Trial, system: System, work: Path, every: bool) -> Seen:
             return
         where.append(call)
         if kill and not _locked(spool):  # One that would wait for the lock reaches no call
-            held.append(_run(system, words, spool, fault=gate.Fault("kill_tree", kill[0])))
+            held.append(crash.act(system, words, spool, fault=gate.Fault("kill_tree", kill[0])))
         else:
             held.append(_Beside(system, words, spool))
 
     try:
-        first = _run(system, words_of(pair.first, receipt), spool, each=beside)
+        first = crash.act(system, words_of(pair.first, receipt), spool, each=beside)
     finally:
         others = [other.end() if isinstance(other, _Beside) else
             (other.status, other.stdout, other.stderr) for other in held]
@@ -443,30 +412,24 @@ def race(name: str) -> Callable[[Race], Race]:
 
 
 def prepared(system: System, spool: Path, *before: Words) -> None:
-    for words in before:
-        if words[0] == "CRASH":
-            scenarios.crash(system, spool, words[1], words[2:])
-        elif system.verb(spool, *words[:-1], stdin=words[-1]).returncode != 0:
-            raise RuntimeError(f"{words} failed")
+    build(system, Scenario("race", before, ("",), 0), spool)
 
 
 def held(system: System, spool: Path, words: Words, pattern: str,
-        meanwhile: Callable[[gate.Call], Any],
-        kinds: frozenset[str] | None = None, after: int = 0) -> gate.Result:
+        meanwhile: Callable[[gate.Call], Any], kinds: frozenset[str] | None = None,
+        after: int = 0) -> gate.Result:
     """Run the verb. When it stands before the first call that has the pattern in its "KIND PATH
     ...", or so many calls after it, do `meanwhile`. Raises LookupError if it never comes there."""
     at: list[int] = []
 
     def each(call: gate.Call, stdout: bytes, stderr: bytes) -> None:
-        if not at and re.search(pattern, " ".join((call.kind, *call.paths))):
+        if not at and re.search(pattern, str(call)):
             at.append(call.seq + after)
         if at and call.seq == at[0] and len(at) == 1:
             at.append(0)
             meanwhile(call)
 
-    result = gate.run(system.argv(words[:-1]), spool, env=system.environment(spool),
-        stdin=words[-1],
-        each=each, kinds=kinds, timeout=60)
+    result = crash.act(system, words, spool, each=each, kinds=kinds)
     if len(at) != 2:
         raise LookupError(f"{words} never came to {pattern!r}")
     return result
@@ -476,14 +439,14 @@ def held(system: System, spool: Path, words: Words, pattern: str,
 def closed(system: System, spool: Path) -> list[str]:
     """A push looks whether the queue is closed, reads, and makes its slip in a queue that was
     closed meanwhile and said to be empty."""
-    prepared(system, spool, ("create", "q", b""))
+    prepared(system, spool, v("create q"))
     said: list[int] = []
 
     def close(call: gate.Call) -> None:
-        prepared(system, spool, ("close", "q", b""))
+        prepared(system, spool, v("close q"))
         said.append(system.verb(spool, "drain", "q").returncode)
 
-    push = held(system, spool, ("push", "q", b"m1"), "open q/body/", close)
+    push = held(system, spool, v("push q", b"m1"), "open q/body/", close)
     left = layout.dump(spool).messages("q")
     ended = (said, push.status, push.stdout, left)
     return [] if ended == ([69], 69, b"", []) else [f"drain, push, and what is left: {ended}"]
@@ -493,9 +456,9 @@ def closed(system: System, spool: Path) -> list[str]:
 def settled(system: System, spool: Path) -> list[str]:
     """A checkpoint sees no marker; then the pop makes its marker and ends, and the checkpoint looks
     whether the pop lives."""
-    prepared(system, spool, *pushes(1, 2), ("CRASH", "open q/done/", "pop", "q", b""))
+    prepared(system, spool, *pushes(1, 2), killed("open q/done/", v("pop q")))
     [name] = layout.names(spool / "q/out")
-    held(system, spool, ("wal", "q", b""), "^(look|list) q/done/?", lambda call: (
+    held(system, spool, v("wal q"), " (look|list) q/done/?", lambda call: (
         spool / "q/done" / name).touch(), gate.READS, after=1)
     bodies = layout.dump(spool).bodies("q", "ready", "reserved")
     return [] if bodies == [b"m2"] else [f"m1 is settled, and there is {bodies}"]
@@ -505,9 +468,9 @@ def settled(system: System, spool: Path) -> list[str]:
 def behind_the_marker(system: System, spool: Path) -> list[str]:
     """A pop has written out and settled its message when it is told to end."""
     prepared(system, spool, *pushes(1, 2))
-    pop = held(system, spool, ("pop", "q", b""), "open q/log", lambda call: os.kill(
+    pop = held(system, spool, v("pop q"), "open q/log", lambda call: os.kill(
         call.pid, signal.SIGTERM))
-    prepared(system, spool, ("wal", b""))
+    prepared(system, spool, v("wal"))
     ended = pop.stdout, layout.dump(spool).bodies("q", "ready", "reserved")
     return [] if ended == (b"m1", [b"m2"]) else [f"written out and settled, and there: {ended}"]
 
@@ -534,9 +497,9 @@ def old_receipt(system: System, spool: Path) -> list[str]:
 @race("too many tries of bulk takers")
 def tries(system: System, spool: Path) -> list[str]:
     """A message that kills its consumers is set aside, also when many are taken at once."""
-    prepared(system, spool, ("create", "-m", "2", "q", b""), *scenarios.pushes(1, 1))
+    prepared(system, spool, v("create -m 2 q"), *pushes(1, 1))
     for expected in ("ready", "buried"):
-        prepared(system, spool, ("CRASH", "open q/done/", "drain", "q", b""), ("wal", b""))
+        prepared(system, spool, killed("open q/done/", v("drain q")), v("wal"))
         states = [message.state for message in layout.dump(spool).messages("q")]
         if states != [expected]:
             return [f"{states}, not {expected}"]
@@ -549,7 +512,7 @@ def eight(system: System, spool: Path) -> list[str]:
     bodies = [b"message %d of eight" % n for n in range(8)]
     script = "".join(f"{{ printf %s '{body.decode()}' | sh \"$0/push\" q >/dev/null && "
         f"printf '{n}\\n'; }} &\n" for n, body in enumerate(bodies))
-    scenarios.build(system, BASELINE, spool)
+    build(system, BASELINE, spool)
     said = system.verb(spool, "sh", script + "wait").stdout
     system.verb(spool, "wal")
     left = system.dump(spool).bodies()
