@@ -80,9 +80,8 @@ class Kernel(Source, Target):
             itertools.starmap(self.queue.receive, ((0,),))), Empty)
         body, priority = self.hand[0]
         # Two equal messages cannot be told apart, and none comes twice
-        parcel = Parcel(body, f"{self.name} {time.time_ns()}", from_kernel(priority))
-        parcel.done, parcel.back = self.hand.clear, self.back  # type: ignore[method-assign]
-        return parcel
+        return Parcel(body, f"{self.name} {time.time_ns()}", from_kernel(priority),
+                      done=self.hand.clear, back=self.back)
 
     def back(self) -> None:
         # Behind others of its priority, once there is room

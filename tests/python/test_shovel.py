@@ -526,7 +526,7 @@ def test_places_of_amqp():
         with pytest.raises(ValueError) as failed:
             target(place)
         assert "secret" not in str(failed.value)
-    client = amqp.Client("amqps://a%40b:secret%2F@h:5/%2Fv/a%2Fq%20x?heartbeat=7")
+    client = amqp.Amqp("amqps://a%40b:secret%2F@h:5/%2Fv/a%2Fq%20x?heartbeat=7")
     assert (client.queue, client.name) == ("a/q x", "amqps://h:5/%2Fv/a%2Fq%20x")
     assert (client.parameters.virtual_host, client.parameters.heartbeat) == ("/v", 7)
     assert client.parameters.credentials.password == "secret/"
@@ -563,7 +563,7 @@ def test_what_sqs_says():
     module("boto3")
     from botocore import exceptions
 
-    client = sqs.Client("sqs://q")
+    client = sqs.Sqs("sqs://q")
     for (code, text), (status, kind) in SAID.items():
         error = exceptions.ClientError({"Error": {"Code": code, "Message": text},
                                         "ResponseMetadata": {"HTTPStatusCode": status}}, "Send")

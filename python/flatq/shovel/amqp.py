@@ -23,10 +23,10 @@ from .ends import Parcel, Source, Target, TooLarge, key_of
 T = TypeVar("T")
 
 
-class Client:
-    """One connection with one channel; it connects at its first use, and again after a failure.
+class Amqp(Source, Target):
+    """The queue at amqp[s]://[USER:PASSWORD@]HOST[:PORT]/[VHOST/]QUEUE[?PIKA'S-OPTIONS].
 
-    It is to amqp[s]://[USER:PASSWORD@]HOST[:PORT]/[VHOST/]QUEUE[?PIKA'S-OPTIONS].
+    One connection with one channel is made at the first use, and again after a failure.
     """
 
     def __init__(self, url: str) -> None:
@@ -50,6 +50,8 @@ class Client:
             raise Invalid(f"'{self.name}': amqp://USER:PASSWORD@HOST:PORT/VHOST/QUEUE", 65)
         self.connection: Any = None
         self.channel: Any = None
+        #: Seconds until `take` looks again while nothing is there
+        self.pause = 0.05
 
     def ask(self, method: Callable[[], T]) -> T:
         """Call what uses the channel. An error ends the connection."""
@@ -101,71 +103,42 @@ class Client:
             return Missing(text, 66)
         return Denied(text, 77) if denied else Unreachable(text, code)
 
-
-class Amqp(Target):
-    """A queue, to which persistent messages go, with their keys as message_id.
-
-    A server that is short of memory takes nothing, but stores in the end what it was sent. So we
-    wait for its acknowledgement as long as the connection is there, or for `patience`.
-    """
-
-    def __init__(self, url: str) -> None:
-        self.client = Client(url)
-        self.name, self.close = self.client.name, self.client.close  # type: ignore[method-assign]
-
     def give(self, parcel: Parcel, wait: float) -> None:
-        client = self.client
-        client.parameters.blocked_connection_timeout = self.patience
-        about = client.pika.BasicProperties(delivery_mode=2, message_id=parcel.key)
-        client.ask(lambda: client.channel.basic_publish("", client.queue, parcel.body, about,
-                                                        mandatory=True))
-
-
-class _Delivered(Parcel):
-    """A message that was delivered to us: it goes back when the connection ends."""
-
-    def __init__(self, client: Client, method: Any, properties: Any, body: bytes) -> None:
-        # Without message_id, a message that comes again is not recognised
-        super().__init__(body, key_of(client.name, properties.message_id or uuid.uuid4().hex,
-                                      body=body))
-        self.client, self.channel, self.tag = client, client.channel, method.delivery_tag
-
-    def _same(self, method: Callable[[], object]) -> None:
-        """Call it, if the connection that holds the message is there."""
-        with contextlib.suppress(Unreachable):
-            if self.client.channel is self.channel:
-                self.client.ask(method)
-                return
-        raise NotYours("the connection that held it has ended", 66)
-
-    def done(self) -> None:
-        self._same(lambda: self.channel.basic_ack(self.tag))
-
-    def keep(self) -> None:
-        self._same(lambda: self.client.connection.process_data_events(0))
-
-    def back(self) -> None:
-        self._same(lambda: self.channel.basic_nack(self.tag))
-
-
-class AmqpSource(Source):
-    """Messages are got one at a time, without a consumer: so "empty" is the server's own word."""
-
-    def __init__(self, url: str) -> None:
-        self.client = Client(url)
-        self.name, self.close = self.client.name, self.client.close  # type: ignore[method-assign]
-        #: Seconds until it looks again while nothing is there
-        self.pause = 0.05
+        # A server that is short of memory takes nothing, but stores in the end what it was sent.
+        # So wait for its acknowledgement as long as the connection is there, or for `patience`
+        self.parameters.blocked_connection_timeout = self.patience
+        about = self.pika.BasicProperties(delivery_mode=2, message_id=parcel.key)
+        self.ask(lambda: self.channel.basic_publish("", self.queue, parcel.body, about,
+                                                    mandatory=True))
 
     def take(self, wait: float) -> Parcel:
-        client = self.client
-        found = client.ask(lambda: client.channel.basic_get(client.queue))
-        if found[0] is None:
+        # One at a time, without a consumer: so "empty" is the server's own word
+        method, about, body = self.ask(lambda: self.channel.basic_get(self.queue))
+        if method is None:
             # Not by connection.sleep, which a signal does not interrupt
             time.sleep(min(self.pause, wait))
             self.pause = min(self.pause * 1.5, 1.0)
-            # Serve heartbeats
-            client.ask(lambda: client.connection.process_data_events(0))
+            self._serve()
             raise Empty("nothing there", 66)
         self.pause = 0.05
-        return _Delivered(client, *found)
+        channel, tag = self.channel, method.delivery_tag
+
+        def step(what: Callable[[], object]) -> Callable[[], None]:
+            """Return a step that needs the connection that holds the message."""
+            def run() -> None:
+                with contextlib.suppress(Unreachable):
+                    if self.channel is channel:
+                        self.ask(what)
+                        return
+                raise NotYours("the connection that held it has ended", 66)
+
+            return run
+
+        # Without message_id, a message that comes again is not recognised
+        key = key_of(self.name, about.message_id or uuid.uuid4().hex, body=body)
+        return Parcel(body, key, done=step(lambda: channel.basic_ack(tag)), keep=step(self._serve),
+                      back=step(lambda: channel.basic_nack(tag)))
+
+    def _serve(self) -> None:
+        """Serve heartbeats."""
+        self.ask(lambda: self.connection.process_data_events(0))

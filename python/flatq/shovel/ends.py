@@ -1,9 +1,6 @@
-"""The ends of a shovel: a message on its way, the places it comes from, and those it goes to.
+"""What the ends of a shovel have in common: a message in hand, sources and targets.
 
-A place is a queue's name, HOST:PORT/NAME or unix:PATH/NAME, behind a line door, or
-ssh://[USER@]HOST[:PORT]/NAME (local.py); beanstalk://HOST:PORT/TUBE (tube.py);
-amqp://HOST:PORT/VHOST/QUEUE (amqp.py); sqs://QUEUE (sqs.py); pressure+redis://HOST:PORT/DB/NAME
-(redis.py); or mqueue:///NAME (flatq/mqueue.py).
+`flatq shovel -h` lists the places.
 """
 
 from __future__ import annotations
@@ -13,6 +10,7 @@ import importlib
 import os
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 from ..errors import Busy, Disk, Full, Invalid, TimedOut, Unreachable, printable
@@ -22,24 +20,17 @@ PASSING = (Unreachable, Full, Busy, TimedOut, Disk)
 #: The lease of a message in hand, in seconds; it is renewed while the target is away
 LEASE = 30
 
-#: Of each kind of place, the module and its Source and Target; only what a place needs is imported
+#: The module and class of each kind of place; only what a place needs is imported
 _KINDS = {
-    "": (".local", "Local", "Here"), "ssh": (".local", "Local", "Here"),
-    "beanstalk": (".tube", "TubeSource", "Tube"), "amqp": (".amqp", "AmqpSource", "Amqp"),
-    "amqps": (".amqp", "AmqpSource", "Amqp"), "sqs": (".sqs", "SqsSource", "Sqs"),
-    "mqueue": ("..mqueue", "Kernel", "Kernel"),
-    "pressure+redis": (".redis", "PressureSource", "Pressure"),
-    "pressure+rediss": (".redis", "PressureSource", "Pressure"),
+    "": (".local", "Local"), "ssh": (".local", "Local"), "beanstalk": (".tube", "Tube"),
+    "amqp": (".amqp", "Amqp"), "amqps": (".amqp", "Amqp"), "sqs": (".sqs", "Sqs"),
+    "mqueue": ("..mqueue", "Kernel"), "pressure+redis": (".redis", "Pressure"),
+    "pressure+rediss": (".redis", "Pressure"),
 }
 
 
 class TooLarge(Invalid):
     """65: a message that the other end will never take."""
-
-
-def refused(error: Invalid) -> Invalid:
-    """Return the error to raise when a queue of ours refuses a message."""
-    return TooLarge(str(error), 65, error.verb) if "over the limit" in str(error) else error
 
 
 class Parcel:
@@ -49,11 +40,14 @@ class Parcel:
     refuses a key that it has, so a message whose acknowledgement was lost is not stored twice. If
     a spool behind a door was created anew, its numbers begin anew: then a message equal to one
     that the target still has, with the same number, is taken for that one.
+
+    A source gives its own `done`, `keep`, `back` and `bury` as `steps`.
     """
 
     def __init__(self, body: bytes, key: str, priority: int | None = None,
-                 lease: int | None = None) -> None:
+                 lease: int | None = None, **steps: Callable[[], object]) -> None:
         self.body, self.key, self.priority, self.lease = body, key, priority, lease
+        vars(self).update(steps)
 
     def done(self) -> None:
         """Delete it: the target has it. Raises NotYours if it will come again, or is gone."""
@@ -72,13 +66,13 @@ class Parcel:
 
 
 class Source(ABC):
-    """A place where messages come from. `take` returns a message, which stays until its `done`."""
+    """A place where messages come from."""
 
     name = ""
 
     @abstractmethod
     def take(self, wait: float) -> Parcel:
-        """Return the next message. Raises Empty, Closed."""
+        """Return the next message, which stays until its `done`. Raises Empty, Closed."""
 
     def close(self) -> None:
         """Let go of the place."""
@@ -108,17 +102,17 @@ def source(place: str, towards: str | None = None) -> Source:
     if towards is not None:
         warnings.warn("source(place) is enough: a source does not need to know the target",
                       DeprecationWarning, stacklevel=2)
-    end: Source = _end(place, 1)
+    end: Source = _end(place)
     return end
 
 
 def target(place: str) -> Target:
     """Return the target for a place. Raises Invalid."""
-    end: Target = _end(place, 2)
+    end: Target = _end(place)
     return end
 
 
-def _end(place: str, which: int) -> Any:
+def _end(place: str) -> Any:
     kind, colon, _ = place.partition(":")
     if "://" not in place and kind != "mqueue":
         kind = "ssh" if colon else ""
@@ -127,9 +121,9 @@ def _end(place: str, which: int) -> Any:
     if kind not in _KINDS:
         raise Invalid(f"'{name}': QUEUE, HOST:PORT/QUEUE, or ssh, beanstalk, amqp, sqs,"
                       " pressure+redis or mqueue with ://: see flatq shovel -h", 65)
+    module, end = _KINDS[kind]
     try:
-        return getattr(importlib.import_module(_KINDS[kind][0], __package__), _KINDS[kind][which])(
-            place)
+        return getattr(importlib.import_module(module, __package__), end)(place)
     except Invalid:
         raise
     except ValueError:

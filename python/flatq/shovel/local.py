@@ -17,10 +17,12 @@ import time
 from ..errors import Busy, Empty, Invalid
 from ..queue import Queue, Reserved
 from ..slips import Slip, slip_of
-from .ends import LEASE, Parcel, Source, Target, key_of, refused
+from .ends import LEASE, Parcel, Source, Target, TooLarge, key_of
 
 
-class _End:
+class Local(Source, Target):
+    """A message in hand is reserved: if we are killed, or cut off, it comes back after LEASE."""
+
     def __init__(self, place: str, path: str | None = None) -> None:
         self.queue, self.name = Queue(place, path), place
         self.directory = ""
@@ -35,35 +37,23 @@ class _End:
             self.queue.env["FLATQ_SSH"] = " ".join([*self.ssh, *shared])
 
     def close(self) -> None:
-        """End the connection, if there is one."""
         if os.path.exists(f"{self.directory}/s"):
-            null = subprocess.DEVNULL
             with contextlib.suppress(OSError):
-                subprocess.run([*self.ssh, "-O", "exit", "it"], stdin=null, stdout=null, stderr=null)
+                subprocess.run([*self.ssh, "-O", "exit", "it"], stdin=subprocess.DEVNULL,
+                               capture_output=True)
         shutil.rmtree(self.directory, ignore_errors=True)
 
-
-class _Reserved(Parcel):
-    def __init__(self, message: Reserved, key: str, slip: Slip | None) -> None:
-        super().__init__(message.body, key, slip and slip.priority, slip and slip.lease)
-        self.message = message
-        self.done, self.back = message.delete, message.release  # type: ignore[method-assign]
-
-    def keep(self) -> None:
-        self.message.touch(lease=LEASE)
-
-    def bury(self) -> None:
-        self.message.bury(reason="too-big", priority=self.priority)
-
-
-class Local(_End, Source):
-    """A message in hand is reserved: if we are killed, or cut off, it comes back after LEASE."""
+    def give(self, parcel: Parcel, wait: float) -> None:
+        try:
+            self.queue.push(parcel.body, priority=parcel.priority, lease=parcel.lease,
+                            key=parcel.key, wait=wait)
+        except Invalid as error:
+            if "over the limit" in str(error):
+                raise TooLarge(str(error), 65, error.verb) from None
+            raise
 
     def take(self, wait: float) -> Parcel:
-        """Return the next message.
-
-        Raises Missing if `wait` is 0 and there is no such queue here.
-        """
+        # Raises Missing if `wait` is 0 and there is no such queue here
         began = time.monotonic()
         try:
             message = self.queue.reserve(wait=min(wait, 2) if self.queue.host else wait,
@@ -77,10 +67,7 @@ class Local(_End, Source):
             raise
         if self.queue.host:
             where = self.queue.host, self.queue.name, int(message.id)
-            return _Reserved(message, key_of(*where, body=message.body), None)
-        return self._here(message)
-
-    def _here(self, message: Reserved) -> Parcel:
+            return self._parcel(message, None, *where)
         home = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
         spool = self.queue.path or os.environ.get("FLATQ_DIR") or os.path.join(home, "flatq")
         place = os.path.join(spool, self.name.replace("/", ","))
@@ -90,19 +77,13 @@ class Local(_End, Source):
             if slip.id == message.id and slip.nonce == nonce:
                 # Another spool has another directory
                 inode = os.stat(place).st_ino
-                key = key_of(socket.gethostname(), self.name, inode, slip.id, slip.born,
-                             body=message.body)
-                return _Reserved(message, key, slip)
+                return self._parcel(message, slip, socket.gethostname(), self.name, inode, slip.id,
+                                    slip.born)
         raise Busy(f"queue '{self.name}': the lease of a message was over at once", 75)
 
-
-class Here(_End, Target):
-    """A queue to which messages go."""
-
-    def give(self, parcel: Parcel, wait: float) -> None:
-        """Push the message."""
-        try:
-            self.queue.push(parcel.body, priority=parcel.priority, lease=parcel.lease,
-                            key=parcel.key, wait=wait)
-        except Invalid as error:
-            raise refused(error) from None
+    def _parcel(self, message: Reserved, slip: Slip | None, *where: object) -> Parcel:
+        priority = slip and slip.priority
+        return Parcel(
+            message.body, key_of(*where, body=message.body), priority, slip and slip.lease,
+            done=message.delete, back=message.release, keep=lambda: message.touch(lease=LEASE),
+            bury=lambda: message.bury(reason="too-big", priority=priority))

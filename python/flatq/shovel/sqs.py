@@ -10,6 +10,7 @@ import base64
 import contextlib
 import hashlib
 import re
+from collections.abc import Callable
 from typing import Any
 
 from ..command import needs
@@ -41,8 +42,23 @@ def decode(message: dict[str, Any]) -> bytes:
     return text.encode()
 
 
-class Client:
-    """The queue at sqs://QUEUE."""
+#: What the code and the status, or the text, of an error of Amazon's means
+SAID = (
+    (r"\S*(NonExistentQueue|QueueDoesNotExist)", Missing, 66),
+    (r"\S*(Throttl|OverLimit|TooManyRequests)", Busy, 75),
+    (r"\S*(ReceiptHandleIsInvalid|MessageNotInflight)|.*receipt handle has expired", NotYours, 66),
+    (r".*shorter than", TooLarge, 65),
+    (r"\S* 5", Unreachable, 69),
+    (r"\S* 40[13] |\S*(Denied|Token|Signature|AccessKey)", Denied, 77),
+    (r"", Invalid, 65),
+)
+
+
+class Sqs(Source, Target):
+    """The queue at sqs://QUEUE. A message in hand is invisible to others for LEASE seconds.
+
+    A FIFO queue refuses a second message with the same key for five minutes; all are one group.
+    """
 
     def __init__(self, url: str) -> None:
         self.name, self.queue = url, url.partition("://")[2]
@@ -105,20 +121,8 @@ class Client:
             code, said = about.get("Code", ""), about.get("Message", "")
             status = error.response["ResponseMetadata"].get("HTTPStatusCode", 0)
             text = f"{self.name}: {code}: " + printable(said.encode())
-            if re.search("NonExistentQueue|QueueDoesNotExist", code):
-                return Missing(f"{self.name}: no such queue", 66)
-            if re.search("Throttl|OverLimit|TooManyRequests", code):
-                return Busy(text, 75)
-            if (re.search("ReceiptHandleIsInvalid|MessageNotInflight", code)
-                    or "receipt handle has expired" in said):
-                return NotYours(text, 66)
-            if "shorter than" in said:
-                return TooLarge(text, 65)
-            if status >= 500:
-                return Unreachable(text, 69)
-            if status in (401, 403) or re.search("Denied|Token|Signature|AccessKey", code):
-                return Denied(text, 77)
-            return Invalid(text, 65)
+            return next(kind(text, number) for pattern, kind, number in SAID
+                        if re.match(pattern, f"{code} {status} {said}", re.S))
         text = f"{self.name}: " + printable(str(error).encode())
         if isinstance(error, (errors.NoCredentialsError, errors.PartialCredentialsError,
                               errors.CredentialRetrievalError)):
@@ -131,16 +135,6 @@ class Client:
         # no region, no such profile, an endpoint that is no URL
         return Invalid(text, 65)
 
-
-class Sqs(Target):
-    """A queue, to which messages go.
-
-    A FIFO queue refuses a second message with the same key for five minutes; all are one group.
-    """
-
-    def __init__(self, url: str) -> None:
-        self.client, self.name = Client(url), url
-
     def give(self, parcel: Parcel, wait: float) -> None:
         text, marked = encode(parcel.body)
         words: dict[str, Any] = {"MessageBody": text}
@@ -150,41 +144,23 @@ class Sqs(Target):
             # A deduplication id has at most 128 characters and no blanks, so hash the key
             once = hashlib.sha256(parcel.key.encode()).hexdigest()
             words.update(MessageGroupId="flatq", MessageDeduplicationId=once)
-        self.client.ask("send_message", **words)
-
-
-class _Received(Parcel):
-    def __init__(self, client: Client, message: dict[str, Any]) -> None:
-        # the queue, with its server, and the id
-        super().__init__(decode(message), key_of(client.url, message["MessageId"],
-                                                 body=message["Body"].encode()))
-        self.client, self.receipt = client, message["ReceiptHandle"]
-
-    def done(self) -> None:
-        self.client.ask("delete_message", ReceiptHandle=self.receipt)
-
-    def keep(self) -> None:
-        self._visible(LEASE)
-
-    def back(self) -> None:
-        self._visible(0)
-
-    def _visible(self, seconds: int) -> None:
-        self.client.ask("change_message_visibility", ReceiptHandle=self.receipt,
-                        VisibilityTimeout=seconds)
-
-
-class SqsSource(Source):
-    """A message in hand is invisible to others for LEASE seconds."""
-
-    def __init__(self, url: str) -> None:
-        self.client, self.name = Client(url), url
+        self.ask("send_message", **words)
 
     def take(self, wait: float) -> Parcel:
         # Wait at least a second: otherwise SQS asks only some of its servers
-        answer = self.client.ask("receive_message", WaitTimeSeconds=max(1, int(wait)),
-                                 VisibilityTimeout=LEASE, MaxNumberOfMessages=1,
-                                 MessageAttributeNames=[MARK])
-        for message in answer.get("Messages", []):
-            return _Received(self.client, message)
-        raise Empty("nothing there", 66)
+        answer = self.ask("receive_message", WaitTimeSeconds=max(1, int(wait)),
+                          VisibilityTimeout=LEASE, MaxNumberOfMessages=1,
+                          MessageAttributeNames=[MARK])
+        if not answer.get("Messages"):
+            raise Empty("nothing there", 66)
+        message = answer["Messages"][0]
+        receipt = message["ReceiptHandle"]
+
+        def visible(seconds: int) -> Callable[[], object]:
+            return lambda: self.ask("change_message_visibility", ReceiptHandle=receipt,
+                                    VisibilityTimeout=seconds)
+
+        # The queue, with its server, and the id
+        key = key_of(self.url, message["MessageId"], body=message["Body"].encode())
+        return Parcel(decode(message), key, keep=visible(LEASE), back=visible(0),
+                      done=lambda: self.ask("delete_message", ReceiptHandle=receipt))

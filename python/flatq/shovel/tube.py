@@ -15,18 +15,27 @@ from ..errors import Busy, Empty, Error, Full, Internal, Invalid, NotYours, Unre
 from .ends import Parcel, Source, Target, TooLarge, key_of
 
 T = TypeVar("T")
-#: The priority of a message without one: flatq's usual
+#: The priority and lease of a message without one: flatq's usual
 PRIORITY, TTR = 65536, 60
 #: Seconds for an answer: more than any reserve waits
 ANSWER = 15
+#: What the server's errors mean
+ERRORS: dict[str, tuple[type[Error], int]] = {
+    "TIMED_OUT": (Empty, 66), "DEADLINE_SOON": (Empty, 66), "NOT_FOUND": (NotYours, 66),
+    "JOB_TOO_BIG": (TooLarge, 65), "OUT_OF_MEMORY": (Full, 75), "DRAINING": (Full, 75),
+    "INTERNAL_ERROR": (Busy, 75),
+}
 
 
-class Client:
-    """The tube at beanstalk://HOST[:PORT][/TUBE], else port 11300 and tube default."""
+class Tube(Source, Target):
+    """The tube at beanstalk://HOST[:PORT][/TUBE], else port 11300 and tube default.
+
+    A message in hand is reserved by our connection: when that ends, it is back.
+    """
 
     def __init__(self, url: str) -> None:
         parts = urllib.parse.urlsplit(url)
-        self.tube = urllib.parse.unquote(parts.path.lstrip("/")) or "default"
+        self.name, self.tube = url, urllib.parse.unquote(parts.path.lstrip("/")) or "default"
         try:
             host, port = parts.hostname or "", parts.port or 11300
         except ValueError:
@@ -43,103 +52,62 @@ class Client:
         #: Identifies a start of the server, if job ids begin anew with each; else ""
         self.incarnation = ""
 
+    def close(self) -> None:
+        self.server.close()
+
     def ask(self, method: Callable[..., T], *words: Any, **more: Any) -> T:
         """Call a method of pystalk's. Raises the error for what the server answered."""
         connected = self.server.socket is not None
         try:
             return method(*words, **more)
         except (self.pystalk.BeanstalkConnectionError, OSError, UnicodeError) as error:
-            self.server.close()
+            self.close()
             error = getattr(error, "err", error)
             connected = connected or isinstance(error, ConnectionResetError)
             text = getattr(error, "strerror", None) or str(error)
             raise Unreachable(f"{self.place}: {text}", 69 if connected else 68) from None
         except self.pystalk.BeanstalkError as error:
-            raise self._error(printable(error.message.encode())) from None
+            word = printable(error.message.encode())
+            kind, code = ERRORS.get(word, (Internal, 70))
+            if kind in (Busy, Internal):
+                self.close()
+            raise kind(f"{self.place}: {word}", code) from None
         except ValueError:
-            self.server.close()
+            self.close()
             raise Internal(f"{self.place}: its answer is not understood", 70) from None
         except BaseException:
             # Half an exchange: the next answer would be this one's
-            self.server.close()
+            self.close()
             raise
 
-    def _error(self, word: str) -> Error:
-        if word in ("TIMED_OUT", "DEADLINE_SOON"):
-            return Empty("nothing there", 66)
-        if word == "NOT_FOUND":
-            return NotYours(f"{self.place}: the job is no longer ours", 66)
-        if word == "JOB_TOO_BIG":
-            return TooLarge("too large for it", 65)
-        if word in ("OUT_OF_MEMORY", "DRAINING"):
-            return Full(f"{self.place}: {word}", 75)
-        self.server.close()
-        if word == "INTERNAL_ERROR":
-            return Busy(f"{self.place}: {word}", 75)
-        return Internal(f"{self.place}: {word}", 70)
-
-    def close(self) -> None:
-        """End the connection; what it holds is released by the server."""
-        self.server.close()
-
-
-class Tube(Target):
-    """A tube, to which messages go."""
-
-    def __init__(self, url: str) -> None:
-        self.client, self.name = Client(url), url
-        self.close = self.client.close  # type: ignore[method-assign]
-
     def give(self, parcel: Parcel, wait: float) -> None:
-        client = self.client
-        client.ask(client.server.use, client.tube)
-        priority = PRIORITY if parcel.priority is None else parcel.priority
-        ttr = TTR if parcel.lease is None else parcel.lease
-        client.ask(client.server.put_job, parcel.body, pri=priority, ttr=ttr)
-
-
-class _Job(Parcel):
-    def __init__(self, client: Client, job: Any, about: dict[str, Any]) -> None:
-        # The server and, if ids begin anew with each start of it, this start; tube and id
-        key = key_of(client.place, client.incarnation, client.tube, job.job_id, body=job.job_data)
-        super().__init__(job.job_data, key, about["pri"], about["ttr"])
-        self.client, self.job = client, job
-
-    def done(self) -> None:
-        self.client.ask(self.client.server.delete_job, self.job)
-
-    def keep(self) -> None:
-        """Nothing: pystalk has no touch."""
-
-    def back(self) -> None:
-        self.client.ask(self.client.server.release_job, self.job, self.priority)
-
-    def bury(self) -> None:
-        self.client.ask(self.client.server.bury_job, self.job, self.priority)
-
-
-class TubeSource(Source):
-    """A message in hand is reserved by our connection: when that ends, it is back."""
-
-    def __init__(self, url: str) -> None:
-        self.client, self.name = Client(url), url
-        self.close = self.client.close  # type: ignore[method-assign]
+        self.ask(self.server.use, self.tube)
+        self.ask(self.server.put_job, parcel.body,
+                 pri=PRIORITY if parcel.priority is None else parcel.priority,
+                 ttr=TTR if parcel.lease is None else parcel.lease)
 
     def take(self, wait: float) -> Parcel:
-        client = self.client
-        if client.server.socket is None:
-            client.ask(client.server.watch, client.tube)
-            about = client.ask(client.server.stats)
+        server = self.server
+        if server.socket is None:
+            self.ask(server.watch, self.tube)
+            about = self.ask(server.stats)
             # The ids of flatq's door go on over restarts, and its pid is that of one connection
             lasts = about.get("binlog-current-index") or about.get("version") == "flatq"
-            client.incarnation = "" if lasts else f"{about.get('id')} {about.get('pid')}"
-        job = client.ask(client.server.reserve_job, int(wait))
+            self.incarnation = "" if lasts else f"{about.get('id')} {about.get('pid')}"
+        job = self.ask(server.reserve_job, int(wait))
         try:
-            return _Job(client, job, client.ask(client.server.stats_job, job))
+            about = self.ask(server.stats_job, job)
+            priority = about["pri"]
+            key = key_of(self.place, self.incarnation, self.tube, job.job_id, body=job.job_data)
+            # pystalk has no touch, so `keep` does nothing
+            return Parcel(job.job_data, key, priority, about["ttr"],
+                          done=lambda: self.ask(server.delete_job, job),
+                          back=lambda: self.ask(server.release_job, job, priority),
+                          bury=lambda: self.ask(server.bury_job, job, priority))
         except BaseException as error:
             # Without its statistics it would have another priority: end the connection, so that
             # it goes back
-            client.close()
+            self.close()
             if isinstance(error, NotYours):
                 raise Busy(str(error), 75) from None
             raise
