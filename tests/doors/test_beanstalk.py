@@ -15,11 +15,15 @@ import time
 import pytest
 
 import counting
-from conftest import LIB, Runner, everything, fuzz, listening, need, wait_for
+import fuzzing
+from conftest import Runner, everything, fuzz, need, wait_for
 from engine import alive, child_named, children, command_of, faulty, lies, push, reserve
 from servers import module
-from stalk import Client, Debians, Direct, compare, debians_say, differences, in_pieces, over_tcp, parent, recorded, talk
+from stalk import (
+    Client, Debians, Direct, by_socat, compare, debians_say, differences, in_pieces, over_tcp,
+    parent, recorded, talk)
 from stalk_talks import DIFFERENT, LONG, TALKS
+
 
 @pytest.fixture
 def door(launched):
@@ -54,8 +58,8 @@ def test_as_debians(shell, flatq, debians, name):
 def test_as_debians_where_time_passes(shell, flatq, clock, stub, name):
     """flatq goes by the test's clock. Debian's server cannot, so the test compares with what it
     said in an earlier run, on an idle machine."""
-    differ = differences(recorded(name), talk(Direct(flatq, clock=clock.runs_sleep(stub)),
-        TALKS[name]))
+    differ = differences(talk(Direct(flatq, clock=clock.runs_sleep(stub)), TALKS[name]),
+        recorded(name))
     assert not differ, "\n".join(differ)
 
 
@@ -64,10 +68,10 @@ def test_as_debians_where_time_passes(shell, flatq, clock, stub, name):
 def test_as_debians_by_the_real_clock(door, name):
     """Nine of Debian's are asked, too. A server says DEADLINE_SOON where it has missed the end of a
     job's time (SAID), and beside other programs all nine can miss it."""
-    assert not differences(recorded(name), talk(door(), TALKS[name]))
+    assert not differences(talk(door(), TALKS[name]), recorded(name))
     said = debians_say(TALKS[name], 9)
-    assert all(reply in replies or set(replies) == {b"DEADLINE_SOON\r\n"} for (_, reply),
-        (_, replies) in zip(recorded(name), said)), (
+    assert all(reply in replies or set(replies) == {b"DEADLINE_SOON\r\n"}
+        for reply, replies in zip(recorded(name), said, strict=True)), (
         f"Debian's says something else: {said}")
 
 
@@ -441,13 +445,7 @@ def test_a_client_that_goes_with_commands_behind_a_reserve(flatq, clock, stub, f
     is no ncat to notice. The handler must still notice at its next look."""
     clock.runs_sleep(stub)
     if served == "socat":
-        need("socat")
-        flatq.started.append(subprocess.Popen(
-            ["socat", f"TCP-LISTEN:{free_port},bind=127.0.0.1,fork",
-            f"EXEC:{flatq.shell} {LIB}/beanstalk,nofork"],
-            env=flatq.env, cwd=flatq.home, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            start_new_session=True))
-        wait_for(lambda: listening(free_port))
+        by_socat(flatq, "beanstalk", free_port)
         client = Client(socket.create_connection(("127.0.0.1", free_port), 60))
     else:
         client = Direct(flatq).connect()
@@ -621,8 +619,8 @@ def test_a_reserve_beside_a_drop(shell, flatq, stub, how):
     reserve that finds the job; if the drop was killed, it creates the places again."""
     flatq("create", "default")
     found = flatq.home / "found"
-    stub("rmdir",
-        f'case $* in */out) "$REAL" "$@"; kill -{how} $PPID; : >{found}; exit 0 ;; esac\nexec "$REAL" "$@"')
+    stub("rmdir", f"""case $* in */out) "$REAL" "$@"; kill -{how} $PPID; : >{found}; exit 0 ;; esac
+        exec "$REAL" "$@" """)
     drop = flatq.start("drop", "default", stderr=subprocess.DEVNULL)
     wait_for(found.exists, "out/ is gone")
     assert not (flatq.spool / "default/out").exists()
@@ -745,13 +743,24 @@ def test_who_waits_on_a_pipe_is_through_at_its_end(flatq):
 # ---- clients that send garbage
 
 
-def test_fuzzed(door):
-    import stalk_fuzz
+def test_fuzzed(door, flatq):
+    """Whatever others send, it takes no job that a connection holds, and nothing appears beside the
+    spool."""
     one = door(env={"FLATQ_SYNC": "off"})
-    print(stalk_fuzz.run(one, *fuzz("stalk_fuzz", 10)))
+    witness, top = one.connect(), flatq.spool.parent
+    beside = lambda: {path for path in top.rglob("*") if not path.is_relative_to(flatq.spool)}
+    outside = beside()
+    kept = {witness.put(b"%d" % number * 50, ttr=100000): b"%d" % number * 50
+        for number in range(5)}
+    for job, body in kept.items():
+        assert witness.ask(b"reserve-job %d" % job) == b"RESERVED %d 50\r\n%s\r\n" % (job, body)
+    print(fuzzing.run(one.connect, "beanstalk", flatq.spool, *fuzz("stalk_fuzz", 10)))
     assert one.process.poll() is None
-    client = one.connect()
-    assert client.ask(b"list-tube-used") == b"USING default\r\n"
+    for job, body in kept.items():
+        assert witness.ask(b"peek %d" % job) == b"FOUND %d 50\r\n%s\r\n" % (job, body)
+        assert witness.ask(b"delete %d" % job) == b"DELETED\r\n"
+    assert beside() == outside
+    assert one.connect().ask(b"list-tube-used") == b"USING default\r\n"
 
 
 def test_all_that_is_there_is_reserved(flatq):

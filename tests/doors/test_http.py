@@ -21,12 +21,12 @@ from urllib.parse import quote
 
 import pytest
 
-import http_fuzz
+import fuzzing
 from browser import browser  # noqa: F401
-from conftest import LIB, everything, fuzz, listening, need, share, wait_for
+from conftest import everything, fuzz, need, share, wait_for
 from engine import lies
 from servers import certified
-from stalk import in_pieces, over_tcp
+from stalk import Client, by_socat, in_pieces, over_tcp
 
 from crash.families.clients import answer
 
@@ -104,17 +104,9 @@ class Door:
     """lib/http under socat, which starts a process for each connection."""
 
     def __init__(self, flatq, port, env=None):
-        need("socat")
         self.flatq, self.port = flatq, port
-        self.errors = (flatq.home / "http.log").open("wb")
-        listens = f"TCP-LISTEN:{port},bind=127.0.0.1,reuseaddr,backlog=200,fork"
-        self.process = subprocess.Popen(
-            ["socat", listens, f"EXEC:{flatq.shell} {LIB}/http,nofork"],
-            env=flatq.environment(env), cwd=flatq.home, stdin=subprocess.DEVNULL,
-            stderr=self.errors, start_new_session=True,
-        )
-        flatq.started.append(self.process)
-        wait_for(lambda: listening(port), "the door")
+        with (flatq.home / "http.log").open("wb") as errors:
+            self.process = by_socat(flatq, "http", port, env, errors)
 
     def connect(self, seconds=30):
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=seconds)
@@ -1280,10 +1272,8 @@ def test_fuzz(shell, flatq, door):
     kept = [door.ask("POST", f"/queue?group-id=kept{n}", b"%d" % n) for n in range(3)]
     outside = {path: path.stat().st_mtime_ns for path in [flatq.home, flatq.spool.parent]}
     seconds, seed = fuzz("http", 5 if os.path.realpath(shell).endswith("dash") else 2)
-    with ThreadPoolExecutor(4) as clients:
-        run = lambda n: http_fuzz.run(door.port, seconds, seed * 4 + n, str(flatq.spool).encode())
-        found = list(clients.map(run, range(4)))
-    print("conversations, answered:", [sum(column) for column in zip(*found)], "seed", seed)
+    connect = lambda: Client(socket.create_connection(("127.0.0.1", door.port), 300))
+    print(fuzzing.run(connect, "http", flatq.spool, seconds, seed))
     assert door.process.poll() is None and not os.path.exists("/tmp/flatq.x")
     assert {path: path.stat().st_mtime_ns for path in outside} == outside
     flatq("doctor", check=0)

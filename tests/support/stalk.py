@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-from conftest import free, listening, need, wait_for
+from conftest import LIB, free, listening, need, wait_for
 from engine import carriers, command_of, end_launches, next_hundredth
 
 # values that are the server's own, or are measured
@@ -101,6 +101,18 @@ def over_tcp(flatq, door):
         theirs, _ = listener.accept()
     flatq.start(door, stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL)
     return Client(ours), theirs
+
+
+def by_socat(flatq, door, port, env=None, stderr=subprocess.DEVNULL):
+    """A door under socat, which starts a process for each connection."""
+    need("socat")
+    words = ["socat", f"TCP-LISTEN:{port},bind=127.0.0.1,reuseaddr,backlog=200,fork",
+        f"EXEC:{flatq.shell} {LIB}/{door},nofork"]
+    server = subprocess.Popen(words, env=flatq.environment(env), cwd=flatq.home,
+        stdin=subprocess.DEVNULL, stderr=stderr, start_new_session=True)
+    flatq.started.append(server)
+    wait_for(lambda: listening(port), "the door")
+    return server
 
 
 def in_pieces(theirs):
@@ -355,12 +367,14 @@ def compare(servers, script):
 
     with ThreadPoolExecutor(len(servers)) as threads:
         first, *others = threads.map(run, servers)
-    return first, [line for other in others for line in differences(first, other)]
+    return first, [line for other in others
+        for line in differences(first, [reply for _, reply in other])]
 
 
-def differences(first, other):
-    return [f"{line}\n    {one!r}\n    {two!r}" for (line, one),
-        (same, two) in zip(first, other, strict=True) if (line, one) != (same, two)]
+def differences(said, replies):
+    """The lines of a talk() to which other replies belong."""
+    return [f"{line}\n    {one!r}\n    {two!r}"
+        for (line, one), two in zip(said, replies, strict=True) if one != two]
 
 
 # What Debian's says where time passes, if it is right. One server of three (12 of 50, and 31 of 50
@@ -370,17 +384,17 @@ SAID = Path(__file__).with_name("stalk_said.json")
 
 
 def recorded(name):
-    """What Debian's said: [(line, reply)], as talk() returns it."""
-    return [(line, reply.encode("latin-1")) for line, reply in json.loads(SAID.read_text())[name]]
+    """Debian's replies."""
+    return [reply.encode("latin-1") for reply in json.loads(SAID.read_text())[name]]
 
 
 def debians_say(script, count):
-    """What several of Debian's say at the same time: [(line, a Counter of replies)]."""
+    """What several of Debian's say at the same time: a Counter of replies for each line."""
     servers = [Debians() for _ in range(count)]
     try:
         with ThreadPoolExecutor(count) as pool:
             said = list(pool.map(lambda server: talk(server, script), servers))
-        return [(rows[0][0], Counter(reply for _, reply in rows)) for rows in zip(*said)]
+        return [Counter(reply for _, reply in rows) for rows in zip(*said)]
     finally:
         for server in servers:
             server.end()
@@ -388,7 +402,6 @@ def debians_say(script, count):
 
 if __name__ == "__main__":
     from stalk_talks import LONG, TALKS
-    rows = {name: [json.dumps([line, said.most_common()[0][0].decode("latin-1")]) for line,
-        said in debians_say(TALKS[name], 31)] for name in LONG}
-    SAID.write_text("{\n" + ",\n".join(f'"{name}": [\n' + ",\n".join(one) + "]" for name,
-        one in rows.items()) + "}\n")
+    replies = {name: [said.most_common()[0][0].decode("latin-1")
+        for said in debians_say(TALKS[name], 31)] for name in LONG}
+    SAID.write_text(json.dumps(replies, indent=0) + "\n")
