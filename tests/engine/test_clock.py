@@ -62,48 +62,6 @@ def test_the_same_ids_are_never_given_twice(flatq, spool, clock):
     assert push(flatq, b"x") > ids[-1]
 
 
-@pytest.mark.new
-def test_a_delay_goes_on_over_a_boot(flatq, clock, wall):
-    """The delay counts on by the wall clock, the only clock that goes on over a boot."""
-    wall(1_700_000_000)
-    push(flatq, b"x", "-d", "100")
-    wall(1_700_000_060)
-    clock.reboot("second", 20)
-    empty(flatq)
-    clock.advance(38)
-    empty(flatq)
-    clock.advance(3)
-    assert pop(flatq) == b"x"
-
-
-@pytest.mark.new
-def test_the_wall_clock_was_set_back_over_a_boot(flatq, clock, wall):
-    """The delay then takes longer by as much. Nothing else changes, since ids and the order do not
-    depend on time."""
-    wall(1_700_000_000)
-    first = push(flatq, b"1")
-    push(flatq, b"2", "-d", "10")
-    wall(1_600_000_000)
-    clock.reboot("second")
-    third = push(flatq, b"3")
-    assert third > first
-    assert [pop(flatq), pop(flatq)] == [b"1", b"3"]
-    empty(flatq)
-    assert flatq("kick", check=0).out == b"1\n"
-    assert pop(flatq) == b"2"
-
-
-def test_the_first_verbs_after_a_boot_at_once(flatq, clock):
-    for k in range(8):
-        push(flatq, b"%d" % k)
-    for _ in range(8):
-        reserve(flatq, "-t", "10000")
-    clock.reboot("second")
-    started = [flatq.start("pop", "-w", "20", stdin=subprocess.DEVNULL) for _ in range(8)]
-    got = [process.communicate(timeout=100)[0] for process in started]
-    assert sorted(got) == [b"%d" % k for k in range(8)]
-
-
 @pytest.mark.parametrize("tool", ["base64", "date"])
 def test_a_tool_that_fails_in_the_first_verb_of_a_boot(flatq, clock, stub, tool):
     """If a tool is killed in the first verb after a boot, that verb fails: it must not store a

@@ -130,16 +130,6 @@ def test_key_is_taken_in_every_state(flatq, spool, state):
     assert push(flatq, b"x", "-k", "key", "elsewhere") > other
 
 
-def test_key_of_many_at_once(flatq, spool):
-    started = [flatq.start("push", "-k", "key", stdin=subprocess.DEVNULL) for _ in range(12)]
-    done = [process.communicate(timeout=100) + (process.returncode,) for process in started]
-    assert {status for _, _, status in done} == {0}
-    new = [out for out, _, _ in done if b"dup" not in out]
-    assert len(new) == 1
-    assert {out for out, _, _ in done if b"dup" in out} == {new[0].strip() + b" dup\n"}
-    assert len(lies(spool)["wal"]) == 1 and len(lies(spool)["body"]) == 1
-
-
 # input that cannot be read (test_tools.py closes it), a log that cannot be written
 
 def test_from_a_directory(shell, flatq, spool):

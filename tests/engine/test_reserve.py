@@ -1,14 +1,11 @@
 """reserve: a message is reserved until it is settled or its lease ends. Its receipt is good until
 the message is reserved again."""
 
-import os
 import re
-import signal
 
 import pytest
 
-from conftest import wait_for
-from engine import child_named, lies, pop, push, refused, reserve, stopped_by
+from engine import lies, pop, push, refused, reserve
 
 ALL = bytes(range(256))
 
@@ -46,14 +43,3 @@ def test_a_malformed_receipt(flatq, spool, verb):
     assert not list(flatq.home.iterdir())
     refused(flatq(verb, "nosuch:1.1.abc"), 66, verb)
     refused(flatq(verb, "q:999999999999.1.abc"), 66, verb)
-
-
-@pytest.mark.shells
-def test_stopped_it_gives_back(shell, flatq, spool):
-    body = b"x" * 300000
-    push(flatq, body)
-    process = flatq.start("reserve")
-    wait_for(lambda: lies(spool).get("out") and child_named(process, "base64"), "a reserve at work")
-    os.killpg(process.pid, signal.SIGTERM)
-    stopped_by(process, signal.SIGTERM)
-    assert reserve(flatq).body == body
