@@ -28,8 +28,8 @@ from typing import Any
 
 from . import crash, power
 from ..gate import gate
-from ..judge import layout, restart, trees
-from ..scenarios import NAMED, System, build
+from ..judge import restart, trees
+from ..scenarios import NAMED, System
 from ..trials import Family, Options, Seen, Trial
 
 FILE_SYSTEMS = ("ext4", "xfs")
@@ -37,8 +37,7 @@ FAULTS = tuple(kind + how for kind in FILE_SYSTEMS for how in ("", ", its log fl
 #: As FS_IOC_SHUTDOWN counts: 1: the log of the file system reaches the disk, data does not; 2:
 #: neither does.
 LOG, NOTHING = 1, 2
-_SHUTDOWN, _GET_FREE, _CONFIGURE = 0x8004587D, 0x4C82, 0x4C0A
-_NEWNS, _PRIVATE, _AUTOCLEAR, _PDEATHSIG = 0x20000, 0x4000 | 1 << 18, 4, 1
+_SHUTDOWN, _NEWNS, _PRIVATE, _PDEATHSIG = 0x8004587D, 0x20000, 0x4000 | 1 << 18, 1
 _SIZE = 320 << 20  # bytes; xfs wants 300 MiB. Nearly all of it is a hole
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -70,36 +69,21 @@ class Disk:
     def __init__(self, kind: str, work: Path) -> None:
         self.kind, self.path, image = kind, work / "disk", work / "image"
         self.path.mkdir()
-        self.files = contextlib.ExitStack()
-        file = self.files.enter_context(open(image, "w+b"))
-        file.truncate(_SIZE)
+        with image.open("wb") as file:
+            file.truncate(_SIZE)
         options = {"ext4": ["-q", "-F", "-E", "nodiscard"], "xfs": ["-q", "-f", "-K"]}[kind]
         try:
-            subprocess.run([_mkfs(kind) or f"mkfs.{kind}", *options, os.fspath(image)], check=True,
-                capture_output=True, timeout=60)
-            self.device, self.loop = self._attach(file.fileno())
+            for words in ([_mkfs(kind), *options, image],
+                    ["mount", "-o", "loop", image, self.path]):
+                subprocess.run(words, check=True, capture_output=True, timeout=60)
         except subprocess.CalledProcessError as error:
             raise OSError(error.returncode,
-                f"mkfs.{kind}: {error.stderr.decode(errors='replace').strip()}") from error
+                f"{words[0]}: {error.stderr.decode(errors='replace').strip()}") from error
         finally:
             image.unlink()
-        self.mount()
-
-    def _attach(self, image: int) -> tuple[str, int]:
-        """A free loop device on the image: its path, and a descriptor that keeps it."""
-        with open("/dev/loop-control", "rb", 0) as control:
-            for _ in range(50):
-                device = f"/dev/loop{fcntl.ioctl(control, _GET_FREE)}"
-                fd = os.open(device, os.O_RDWR | os.O_CLOEXEC)
-                try:
-                    fcntl.ioctl(fd, _CONFIGURE, struct.pack("=II52xI176x64x", image, 0, _AUTOCLEAR))
-                    self.files.callback(os.close, fd)
-                    return device, fd
-                except OSError as error:  # Another process was faster
-                    os.close(fd)
-                    if error.errno != 16:
-                        raise
-        raise OSError(16, "no loop device is free")
+        [self.device] = [line.split()[0] for line in Path("/proc/self/mounts").read_text(
+            ).splitlines() if line.split()[1] == str(self.path)]
+        self.loop = os.open(self.device, os.O_RDONLY)  # the device clears itself once it is closed
 
     def mount(self) -> None:
         _libc("mount", self.device.encode(), os.fsencode(self.path), self.kind.encode(), 0, None)
@@ -134,21 +118,18 @@ class Disk:
     def close(self) -> None:
         with contextlib.suppress(OSError):
             self.unmount()
-        self.files.close()
+        os.close(self.loop)
 
 
 def cut(trial: Trial, system: System, every: bool, disk: Disk, work: Path) -> Seen:
     """Make one cut, on a disk that is empty before and after."""
-    scenario = NAMED[trial.scenario]
-    base, box, state = work / "base", disk.path / "box", work / "state"
-    base.mkdir()
-    words = build(system, scenario, base / "s")
-    layout.syncs(base / "s", "on")
-    before = trees.take(base / "s")
-    shutil.copytree(base, state, symlinks=True)
+    scenario, box, state = NAMED[trial.scenario], disk.path / "box", work / "state"
+    tree, words = crash.base(system, trial.scenario, work)
+    power.make_box(tree, state)
+    before = trees.take(state / "s")
     calls = power.play(system, words, state).calls
     shutil.rmtree(state)
-    shutil.copytree(base, box, symlinks=True)
+    power.make_box(tree, box)
     disk.sync()
     point = 1 + trial.numbers[0] * len(calls) // 1000  # behind the last one, the act has ended
     result = power.play(system, words, box, gate.Fault("kill_tree", point))

@@ -26,7 +26,7 @@ from pathlib import Path
 from . import crash, states
 from ..gate import gate
 from ..judge import layout, restart, trees
-from ..scenarios import NAMED, Scenario, System, Words, build
+from ..scenarios import NAMED, Scenario, System, Words
 from ..trials import Family, Options, Seen, Trial, sample
 
 STAGES = ("act", "boot", "kill")
@@ -69,31 +69,23 @@ def play(system: System, words: Words, box: Path, fault: gate.Fault | None = Non
         stdin=words[-1], fault=fault, timeout=60, record_data=True, count_stdout=True)
 
 
-@functools.lru_cache(maxsize=64)
-def base(system: System, name: str, work: Path) -> tuple[trees.Tree, Words]:
-    """What there is before the act, and the act; built once for each process and `work`."""
-    box = work / "box"
-    shutil.rmtree(box, ignore_errors=True)
+def make_box(tree: trees.Tree, box: Path) -> None:
+    """Make the box, and the spool in it, which syncs."""
     box.mkdir(parents=True)
-    try:
-        words = build(system, NAMED[name], box / "s")
-        return trees.take(box), words
-    finally:
-        shutil.rmtree(box, ignore_errors=True)
+    trees.put(tree, box / "s")
+    layout.syncs(box / "s", "on")
 
 
 @functools.lru_cache(maxsize=64)
 def record(system: System, name: str, stage: str, kill: int, work: Path) -> Recording:
-    """Run the stage once for each process and `work`. The gate's root is the directory that the
+    """Run the stage once for each process. The gate's root is the directory that the
     spool is made in: its entry may be lost as well. Raises RuntimeError where the calls that were
     seen do not explain what is on the disk in the end."""
-    scenario = NAMED[name]
-    tree, words = base(system, name, work)
-    box = work / "box"
+    scenario, box = NAMED[name], work / f"power.{os.getpid()}"
+    tree, words = crash.base(system, name, work)
     shutil.rmtree(box, ignore_errors=True)
     try:
-        trees.put(tree, box)
-        layout.syncs(box / "s", "on")
+        make_box(tree, box)
         history = states.History(box)
         act = play(system, words, box, gate.Fault("kill_tree", kill) if kill else None)
         seen = Recording(history, list(act.calls), act.status, history.add(act.calls))
@@ -176,9 +168,8 @@ def kills(system: System, name: str, options: Options, work: Path) -> list[int]:
     return sample(found, few, f"{options.seed} {name}")
 
 
-def trials(system: System, name: str, options: Options, own: Path) -> Iterator[Trial]:
+def trials(system: System, name: str, options: Options, work: Path) -> Iterator[Trial]:
     """By turns of each stage; each of another state, as long as there are any."""
-    work = place(own)
     stages = [(stage, kill) for stage in STAGES if options.wants(stage)
         for kill in (kills(system, name, options, work) if stage == "kill" else (0,))]
     new: list[Trial] = []
@@ -193,14 +184,9 @@ def trials(system: System, name: str, options: Options, own: Path) -> Iterator[T
     yield from (*new, *old)
 
 
-def place(work: Path) -> Path:
-    """Each process records its own runs."""
-    return work / f"power.{os.getpid()}"
-
-
-def run(trial: Trial, system: System, own: Path, every: bool) -> Seen:
+def run(trial: Trial, system: System, work: Path, every: bool) -> Seen:
     """Make the state, restart, recover, drain."""
-    scenario, work = NAMED[trial.scenario], place(own)
+    scenario = NAMED[trial.scenario]
     *kill, cut, fates = trial.point.split("/")
     recording = record(system, trial.scenario, trial.fault, int(kill[0]) if kill else 0, work)
     history, at = recording.history, int(cut)
@@ -212,10 +198,10 @@ def run(trial: Trial, system: System, own: Path, every: bool) -> Seen:
     missing = [f"  {marks[mark]}: {history.ops[index].text}" for index, mark in zip(pending, fates)
         if mark in marks]
     left = spool_of(history.tree(at, fates))
-    wrong = restart.check(system, scenario, left, work / "state", recording.owed(at, scenario),
-        every)
+    wrong = restart.check(system, scenario, left, crash.place(work),
+        recording.owed(at, scenario), every)
     call = str(recording.calls[at - 1]) if 0 < at <= len(recording.calls) else ""
-    return Seen(call, wrong, spool_of(base(system, trial.scenario, work)[0]), left,
+    return Seen(call, wrong, crash.base(system, trial.scenario, work)[0], left,
         recording.calls[:at], "\n".join([f"the power goes after {call}", *missing]))
 
 
