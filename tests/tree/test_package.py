@@ -1,8 +1,7 @@
 """What `make install` gives to systemd, and `make deb` to Debian.
 
-No systemd runs where the tests run. In its place, systemd-analyze reads the units;
-systemd-socket-activate accepts connections as flatq@.socket does, and these tests start each unit's
-command as its file says."""
+No systemd runs here. systemd-analyze reads the units, systemd-socket-activate accepts connections
+as flatq@.socket does, and these tests start each unit's command as its file says."""
 
 import os
 import re
@@ -58,23 +57,32 @@ class Unit:
         return [word for some in split for word in some]
 
 
-def test_systemd_reads_the_units(prefix):
-    """systemd-analyze finds nothing to say of the units, and of their confinement less than 3 on
-    its scale from 0 to 10."""
+def analyze(*words):
+    done = subprocess.run([need("systemd-analyze"), "--no-pager", "--man=no", *words],
+        env={**os.environ, "SYSTEMD_LOG_LEVEL": "warning"}, capture_output=True, text=True,
+        timeout=300)
+    assert done.returncode == 0, done
+    return done
+
+
+def test_systemd_reads_the_units(prefix, tmp_path):
+    """systemd-analyze finds nothing to say of the units, also with what the first lines of the
+    worker's add to it, and of their confinement less than 3 on its scale from 0 to 10."""
     place = prefix / "lib/systemd/system"
     assert sorted(path.name for path in place.iterdir()) == ["flatq-work@.service",
         "flatq@.service", "flatq@.socket"]
-    env = {**os.environ, "SYSTEMD_LOG_LEVEL": "warning"}
-    analyze = [need("systemd-analyze"), "--no-pager"]
-    done = subprocess.run([*analyze, "--man=no", "verify", *(place / name for name in INSTANCES)],
-        env=env, capture_output=True, text=True, timeout=300)
-    ours = [line for line in done.stderr.splitlines() if "flatq" in line]
-    assert (done.returncode, ours) == (0, []), done.stderr
+    text = (place / "flatq-work@.service").read_text()
+    added = "".join(re.findall(r"^#   (.*\n)", text, re.M))
+    assert added.startswith("[Service]\nEnvironment=")
+    more, wrong = tmp_path / "flatq-work@more.service", tmp_path / "flatq-work@wrong.service"
+    more.write_text(text + added)
+    wrong.write_text(text.replace("KillMode=mixed", "KillMode=nonsense"))
+    said = analyze("verify", *(place / name for name in INSTANCES), more).stderr
+    assert "flatq" not in said
+    assert "nonsense" in analyze("verify", wrong).stderr, "it looks"
     for name in ("flatq@.service", "flatq-work@.service"):
-        done = subprocess.run([*analyze, "security", "--offline=true", place / name], env=env,
-            capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0 and float(re.search(r"Overall exposure level .*: ([\d.]+)",
-            done.stdout)[1]) < 3, done.stdout + done.stderr
+        said = analyze("security", "--offline=true", place / name).stdout
+        assert float(re.search(r"Overall exposure level .*: ([\d.]+)", said)[1]) < 3, said
 
 
 @pytest.mark.parametrize("name", ["flatq@.service", "flatq-work@.service"])
@@ -91,35 +99,34 @@ def test_a_unit_hides_nothing_that_flatq_needs(prefix, name):
 
 def allowed(unit):
     """The names of the system calls that the unit's SystemCallFilter= allows."""
-    printed = subprocess.run([need("systemd-analyze"), "--no-pager", "syscall-filter"],
-        stdout=subprocess.PIPE, text=True, check=True, timeout=300).stdout
-    sets = {name: re.findall(r"^ +([@\w-]+)$", rest, re.M) for name,
-        rest in re.findall(r"(?ms)^(@[\w-]+)$(.*?)(?=^@|\Z)", printed)}
+    sets = {name: re.findall(r"^ +([@\w-]+)$", rest, re.M) for name, rest in re.findall(
+        r"(?ms)^(@[\w-]+)$(.*?)(?=^@|\Z)", analyze("syscall-filter").stdout)}
 
     def members(name):
-        return {call for one in sets[name] for call in (members(one) if one in sets
-            else [one])} if name in sets else {name}
+        return set().union(*map(members, sets[name])) if name in sets else {name}
 
     calls = set()
     for value in unit.settings["SystemCallFilter"]:
-        named = {call for name in value.lstrip("~").split() for call in members(name)}
+        named = set().union(*map(members, value.lstrip("~").split()))
         calls = calls - named if value.startswith("~") else calls | named
     return calls
 
 
-def traced(path):
-    """What strace wrote to this file: the names of the system calls, and the families of the
-    sockets that were opened."""
+def no_call_is_forbidden(unit, path):
+    """Of those that strace wrote to this file, nor a family of sockets."""
     text = path.read_text(errors="replace")
-    return set(re.findall(r"^\d+ +(\w+)\(", text, re.M)), set(re.findall(r"^\d+ +socket\((\w+)",
-        text, re.M))
+    calls = set(re.findall(r"^\d+ +(\w+)\(", text, re.M))
+    assert "execve" in calls and not calls - allowed(unit)
+    assert set(re.findall(r"^\d+ +socket\((\w+)", text, re.M)) <= set(
+        unit.settings["RestrictAddressFamilies"][0].split())
 
 
+POST = b"POST /queue?group-id=jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n"
 DOORS = {
     1234: (b"push jobs\nhello", b"1\n"),
     11300: (b"use jobs\r\nput 9 0 60 5\r\nhello\r\nquit\r\n", b"USING jobs\r\nINSERTED 1\r\n"),
     6969: (b"put 9 60\r\nhello\r\nquit\r\n", b"INSERTED 1\r\n"),
-    5000: (b"POST /queue?group-id=jobs HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello", b"HTTP/1.1 200 "),
+    5000: (POST + b"hello", b"HTTP/1.1 200 "),
 }
 
 
@@ -147,9 +154,8 @@ def test_the_door_of_each_port(prefix, flatq, free_port, tmp_path, port):
         words = ["strace", "-f", "-qq", "-o", trace, *unit.command(CONNECTION.format(at))]
         variables = [word for key, value in env.items() for word in ("-E", f"{key}={value}")]
         server = subprocess.Popen(["systemd-socket-activate", "--accept", "--inetd", "-l",
-            f"127.0.0.1:{free_port}", *variables, *words], env=env,
-                                  stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                  stderr=subprocess.DEVNULL, start_new_session=True)
+            f"127.0.0.1:{free_port}", *variables, *words], env=env, stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
         flatq.started.append(server)
         wait_for(lambda: listening(free_port), "the socket")
         return server
@@ -162,10 +168,8 @@ def test_the_door_of_each_port(prefix, flatq, free_port, tmp_path, port):
     served(99, tmp_path / "pop")
     assert ask(free_port, f"pop {queue}\n".encode()) == b"hello"
     assert ask(free_port, f"pop {queue}\n".encode()) == b""
-    for path in (tmp_path / "push", tmp_path / "pop"):
-        calls, families = traced(path)
-        assert "execve" in calls and not calls - allowed(unit)
-        assert families <= set(unit.settings["RestrictAddressFamilies"][0].split())
+    no_call_is_forbidden(unit, tmp_path / "push")
+    no_call_is_forbidden(unit, tmp_path / "pop")
 
 
 def test_the_worker(prefix, flatq, tmp_path):
@@ -179,9 +183,8 @@ def test_the_worker(prefix, flatq, tmp_path):
     def start(work, *before):
         env = {**flatq.env, **unit.environment("jobs", **flatq.env), "WORK": work}
         process = subprocess.Popen([*before, *unit.command("jobs", WORK=work)], env=env, cwd="/",
-            stdin=subprocess.DEVNULL,
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                   start_new_session=True)
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            start_new_session=True)
         flatq.started.append(process)
         return process
 
@@ -193,20 +196,19 @@ def test_the_worker(prefix, flatq, tmp_path):
     for text in (b"one", b"two"):
         push(flatq, text, "jobs")
     script = tmp_path / "resize one"
-    script.write_text(
-        f"#!/bin/sh\ncat >>{tmp_path}/done; touch {tmp_path}/begun; until [ -e {tmp_path}/go ]; do sleep 0.1; done; echo \" $FLATQ_QUEUE\" >>{tmp_path}/done\n")
+    script.write_text(f"""#!/bin/sh
+cd {tmp_path}; cat >>done; touch begun
+until [ -e go ]; do sleep 0.1; done; echo " $FLATQ_QUEUE" >>done\n""")
     script.chmod(0o755)
     process = start(f"-x 300 -- '{script}'", "strace", "-f", "-qq", "-o", str(tmp_path / "trace"))
-    wait_for(lambda: (tmp_path / "begun").exists(), "the job")
+    wait_for((tmp_path / "begun").exists, "the job")
     worker, = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     os.kill(int(worker), signal.SIGTERM)
     (tmp_path / "go").touch()
     assert process.wait(100) == 0, process.stderr.read()
     assert (tmp_path / "done").read_text() == "one jobs\n"
     assert flatq("pop", "jobs", check=0).out == b"two"
-    calls, families = traced(tmp_path / "trace")
-    assert "execve" in calls and not calls - allowed(unit)
-    assert families <= set(unit.settings["RestrictAddressFamilies"][0].split())
+    no_call_is_forbidden(unit, tmp_path / "trace")
 
 
 @pytest.fixture(scope="module")
@@ -229,8 +231,8 @@ def test_the_package(package, flatq, tmp_path):
     subprocess.run(["dpkg-deb", "--raw-extract", package, root], check=True)
     assert {path.name for path in (root / "DEBIAN").iterdir()} == {"control", "md5sums"}
     subprocess.run(["md5sum", "--quiet", "-c", "DEBIAN/md5sums"], cwd=root, check=True)
-    summed = {line.split(None, 1)[1] for line in (
-        root / "DEBIAN/md5sums").read_text().splitlines()}
+    summed = {line.split(None, 1)[1]
+        for line in (root / "DEBIAN/md5sums").read_text().splitlines()}
     assert summed == {str(path.relative_to(root)) for path in root.rglob("usr/**/*")
         if path.is_file()}
     assert {f"usr/{name}" for name in (
@@ -260,8 +262,6 @@ def test_the_package_is_the_same_elsewhere(package, tmp_path):
 @pytest.mark.slow
 def test_lintian_finds_nothing(package, tmp_path):
     """Neither an error (E) nor a warning (W)."""
-    env = {**os.environ, "TMPDIR": str(tmp_path)}
-    done = subprocess.run([need("lintian"), "--allow-root", package], env=env, capture_output=True,
-        text=True, timeout=800)
-    assert done.returncode == 0 and not re.search("^[EW]: ", done.stdout,
-        re.M), done.stdout + done.stderr
+    done = subprocess.run([need("lintian"), "--allow-root", package], capture_output=True,
+        text=True, env={**os.environ, "TMPDIR": str(tmp_path)}, timeout=800)
+    assert done.returncode == 0 and not re.search("^[EW]: ", done.stdout, re.M), done

@@ -1,23 +1,23 @@
 """What users expect of a queue for jobs on one machine, as localjob had it over POSIX message
 queues. `flatq work` runs commands, and flatq.Worker runs Python functions."""
 
+import functools
 import os
 import re
 import signal
 import subprocess
 import sys
-import textwrap
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from conftest import LIB, ROOT, Result, need, said_by, wait_for
-from engine import alive, children, push, refused, runs, stopped_by
+from conftest import ROOT, Result, need, said_by, wait_for
+from engine import alive, children, lies, push, refused, runs, stopped_by
 from servers import here_too
 
 from flatq import Busy, Invalid, Queue
-from flatq.worker import Worker, load, path_of
+from flatq.worker import Worker, load
 
 NOTE = 'printf "%s " "$(cat)" >>"$0"'
 
@@ -28,20 +28,14 @@ def flatq(flatq, shell, monkeypatch):
     return here_too(flatq, monkeypatch)
 
 
-def idle(flatq, spool, queue="default"):
-    """A condition for wait_for: a worker waits for a message of that queue."""
-    return lambda: (spool / queue / "wait").is_dir() and any((spool / queue / "wait").iterdir())
-
-
 # ---- flatq work
 
 
-def started(flatq, *words, **more):
+def started(flatq, *words):
     """`work --daemon`. It must return, although the test reads standard output and error, which its
     worker could keep open."""
-    done = subprocess.run(flatq.command("work", "--daemon", *map(str, words)),
-        env=flatq.environment(None), cwd=flatq.home, stdin=subprocess.DEVNULL,
-                          capture_output=True, timeout=100, **more)
+    done = subprocess.run(flatq.command("work", "--daemon", *map(str, words)), env=flatq.env,
+        cwd=flatq.home, stdin=subprocess.DEVNULL, capture_output=True, timeout=100)
     return Result(done.returncode, done.stdout, done.stderr)
 
 
@@ -137,18 +131,16 @@ def test_a_pid_file_that_cannot_be(flatq, tmp_path, stub):
     push(flatq, b"x")
     assert flatq("work", "--pid-file=-x", "--until-empty", "--", "cat", "./-x", cwd=place,
         check=0).out.strip().isdigit()
+    words = ["--pid-file", place / "pid", "-w", "0", "--", "true"]
     stub("flock", '[ "$1" != -n ] || exit 71; exec "$REAL" "$@"')
-    refused(flatq("work", "--pid-file", place / "pid", "-w", "0", "--", "true"), 74, "work",
-        text=b"cannot write")
+    refused(flatq("work", *words), 74, "work", text=b"cannot write")
     assert (place / "pid").read_bytes() == b""
-
-
-@pytest.mark.parametrize("jobs", ["1", "2"])
-def test_what_stands_beside_a_worker_is_there_at_the_start(flatq, tmp_path, jobs, stub):
+    (place / "pid").unlink()
+    stub("flock", 'exec "$REAL" "$@"')
     stub("mkfifo", "exit 1")
-    refused(started(flatq, "-j", jobs, "--pid-file", tmp_path / "pid", "-w", "0", "--", "true"), 74,
-        "work")
-    assert not (tmp_path / "pid").exists()
+    for jobs in "12":
+        refused(started(flatq, "-j", jobs, *words), 74, "work")
+        assert not (place / "pid").exists()
 
 
 def test_two_starts_at_once(flatq, tmp_path):
@@ -171,102 +163,69 @@ def test_what_a_detached_worker_refuses_and_says(flatq, tmp_path):
     refused(started(flatq, "-q", "../x", "--", "true"), 65, "work")
     push(flatq, b"x", "a")
     push(flatq, b"y", "b")
+    script = 'printf "%s %s <%s>\n" "$(cat)" "$(umask)" "$1"; false'
     with open(tmp_path / "log", "wb") as log:
-        done = subprocess.run(flatq.command("work", "--daemon", "-q", "b", "-q", "a", "-n", "2",
-            "-d", "7,9", "-x", "50", "-t", "20", "-w", "5", "-m", "3", "--", "sh",
-                                            "-c", 'printf "%s %s <%s>\n" "$(cat)" "$(umask)" "$1"; false', "sh", "two  words"),
-                              env=flatq.environment(None), stdin=subprocess.DEVNULL, stdout=log,
-                              stderr=log, timeout=100, umask=0o027)
+        done = subprocess.run(flatq.command("work", "--daemon", "-q", "b", "-q", "a",
+            *"-n 2 -d 7,9 -x 50 -t 20 -w 5 -m 3 --".split(), "sh", "-c", script, "sh",
+            "two  words"), env=flatq.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            timeout=100, umask=0o027)
     assert done.returncode == 0
     wait_for(lambda: (tmp_path / "log").read_bytes().count(b"\n") == 4)
     said = (tmp_path / "log").read_text().splitlines()
-    assert said[0] == "y 0027 <two  words>" and said[2] == "x 0027 <two  words>" and said[
-        1].endswith("try 1: exit-1, again in 7 s")
-
-
-def test_detached_by_a_setsid_that_does_not_fork(flatq, tmp_path, stub):
-    """busybox's setsid does not fork, and a shell's background process ignores INT and QUIT. TERM
-    stops it."""
-    file = tmp_path / "pid"
-    stub("setsid", '[ "$1" != --fork ] || exit 1\nexec "$REAL" "$@"')
-    words = ["--pid-file", file, "--", "sh", "-c", NOTE, tmp_path / "done"]
-    assert started(flatq, *words) == Result(0, b"", b"")
-    pid = int(file.read_text())
-    push(flatq, b"job")
-    wait_for(lambda: (tmp_path / "done").exists() and (tmp_path / "done").read_text() == "job ")
-    refused(started(flatq, *words), 75, "work")
-    os.kill(pid, signal.SIGTERM)
-    gone(pid, file)
-
-
-def test_as_a_service(tmp_path):
-    """The unit of lib/systemd with what its first lines add to it works as systemd reads it."""
-    program = need("systemd-analyze")
-    text = (LIB / "systemd/flatq-work@.service").read_text()
-    added = "".join(re.findall(r"^#   (.*\n)", text, re.M))
-    assert "KillMode=mixed" in text and added.startswith("[Service]\nEnvironment=")
-    path = tmp_path / "flatq-work@jobs.service"
-    path.write_text(text.replace("/usr/local/bin/flatq", str(ROOT / "lib/flatq")) + added)
-    done = subprocess.run([program, "--man=no", "verify", path], capture_output=True, text=True,
-        timeout=100, env={**os.environ, "SYSTEMD_LOG_LEVEL": "warning"})
-    assert (done.returncode, [line for line in done.stderr.splitlines()
-        if path.name in line]) == (0, []), done
-    path.write_text(path.read_text().replace("KillMode=mixed", "KillMode=nonsense"))
-    done = subprocess.run([program, "--man=no", "verify", path], capture_output=True, text=True,
-        timeout=100)
-    assert "nonsense" in done.stderr, "it looks"
+    assert said[::2] == ["y 0027 <two  words>", "x 0027 <two  words>"]
+    assert said[1].endswith("try 1: exit-1, again in 7 s")
 
 
 # ---- flatq.Worker
 
 MODULE = '''
-    import os, sys, time
-    from pathlib import Path
+import os, sys, time
+from pathlib import Path
 
-    HERE = Path(__file__).parent
+HERE = Path(__file__).parent
 
-    def note(body):
-        with open(HERE / "done", "a") as file:
-            file.write(f"{body.decode()}:{os.environ['FLATQ_QUEUE']}:{os.environ['FLATQ_TRIES']} ")
+def note(body):
+    with open(HERE / "done", "a") as file:
+        file.write(f"{body.decode()}:{os.environ['FLATQ_QUEUE']}:{os.environ['FLATQ_TRIES']} ")
 
-    def fail(body):
-        if body == b"bad":
-            raise KeyError("what was wrong")
+def fail(body):
+    if body == b"bad":
+        raise KeyError("what was wrong")
+    note(body)
+
+def hold(body):
+    (HERE / "begun").touch()
+    end = time.monotonic() + 100
+    while not (HERE / "go").exists():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    note(body)
+
+async def later(body):
+    note(body)
+
+def several(body):
+    yield note(body)
+
+class Shop:
+    @staticmethod
+    def sell(body):
         note(body)
 
-    def hold(body):
-        (HERE / "begun").touch()
-        end = time.monotonic() + 100
-        while not (HERE / "go").exists():
-            assert time.monotonic() < end
-            time.sleep(0.02)
+    def own(self, body):
         note(body)
 
-    async def later(body):
-        note(body)
-
-    def several(body):
-        yield note(body)
-
-    class Shop:
-        @staticmethod
-        def sell(body):
-            note(body)
-
-        def own(self, body):
-            note(body)
-
-    if __name__ == "__main__":
-        from flatq.worker import Worker
-        Worker(globals()[sys.argv[1]], *sys.argv[2:3], until_empty=len(sys.argv) > 3).run()
-        print("stopped")
+if __name__ == "__main__":
+    from flatq.worker import Worker
+    Worker(globals()[sys.argv[1]]).run()
+    print("stopped")
 '''
 
 
 @pytest.fixture
 def shop(tmp_path, monkeypatch):
     """A module with job functions."""
-    (tmp_path / "flatq_shop.py").write_text(textwrap.dedent(MODULE))
+    (tmp_path / "flatq_shop.py").write_text(MODULE)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "flatq_shop", raising=False)
     return tmp_path
@@ -289,12 +248,9 @@ def test_a_function_or_its_path(flatq, shop):
 def test_what_is_no_job(flatq, shop):
     import flatq_shop
 
-    with pytest.raises(ValueError):
-        Worker(lambda body: None)
-    with pytest.raises(ValueError):
-        path_of(alive.__get__)
-    with pytest.raises(ValueError):
-        Worker(flatq_shop.Shop().own)
+    for job in (lambda body: None, alive.__get__, flatq_shop.Shop().own):
+        with pytest.raises(ValueError):
+            Worker(job)
     push(flatq, b"x")
     for path in ("flatq_no_such:job", "flatq_shop:no_such", "nothing", "os:environ"):
         with pytest.raises(Invalid, match="cannot be imported"):
@@ -358,32 +314,32 @@ later = plain(lambda body: Later())
 """
 
 
+def as_command(flatq, shop, path, **more):
+    """The command that `work` runs for a job function, with a message."""
+    names = {"FLATQ_ID": "1", "FLATQ_QUEUE": "default", "FLATQ_TRIES": "1"}
+    return subprocess.run([sys.executable, "-m", "flatq.worker", path], input=b"bad", cwd=shop,
+        stdout=subprocess.PIPE, timeout=100, env=flatq.environment(names), **more)
+
+
 @pytest.mark.parametrize("job, status, ran", [("behind", 127, False), ("each", 127, False),
     ("shop", 127, False), ("later", 0, True)])
 def test_a_function_that_does_nothing_until_it_is_awaited_or_read(flatq, shop, job, status, ran):
     """Behind a decorator nobody sees that before it is called. The message would be deleted, and
     nothing done."""
     (shop / "flatq_behind.py").write_text(BEHIND)
-    done = subprocess.run([sys.executable, "-m", "flatq.worker", f"flatq_behind:{job}"], input=b"x",
-        cwd=shop, timeout=100, capture_output=True,
-                          env=flatq.environment({"FLATQ_ID": "1", "FLATQ_QUEUE": "default",
-                          "FLATQ_TRIES": "1"}))
+    done = as_command(flatq, shop, f"flatq_behind:{job}", stderr=subprocess.PIPE)
     assert (done.returncode, (shop / "done").exists()) == (status, ran), done
     assert done.stderr.count(b"\n") == (status != 0), done
 
 
-@pytest.mark.parametrize("how", ["2>/dev/full", "2>&-"], ids=["full", "closed"])
-def test_a_stderr_that_takes_nothing_changes_no_exit_code(flatq, shop, how):
+def test_a_stderr_that_takes_nothing_changes_no_exit_code(flatq, shop):
     """By 127 a worker keeps the message, and stops; by 70 the message has failed."""
     (shop / "flatq_broken.py").write_text("1 / 0\n")
-    for path, status in (("flatq_broken:job", 127), ("flatq_no_such:job", 127),
-            ("flatq_shop:fail", 70)):
-        done = subprocess.run(["sh", "-c", f'exec "$@" {how}', "sh", sys.executable, "-m",
-            "flatq.worker", path], input=b"bad", cwd=shop, timeout=100,
-                              stdout=subprocess.PIPE,
-                              env=flatq.environment({"FLATQ_ID": "1", "FLATQ_QUEUE": "default",
-                              "FLATQ_TRIES": "1"}))
-        assert (done.returncode, done.stdout) == (status, b""), path
+    with open("/dev/full", "wb") as full:
+        for path, status in (("flatq_broken:job", 127), ("flatq_no_such:job", 127),
+                ("flatq_shop:fail", 70)):
+            done = as_command(flatq, shop, path, stderr=full)
+            assert (done.returncode, done.stdout) == (status, b""), path
 
 
 def test_an_exception_in_a_job(flatq, shop, capfd):
@@ -400,18 +356,15 @@ def test_an_exception_in_a_job(flatq, shop, capfd):
 def test_a_script_that_is_a_worker(flatq, shop, spool, number):
     """The script passes its signals on: a waiting worker stops at once, a working one after its
     job."""
-    command = [sys.executable, str(shop / "flatq_shop.py"), "hold"]
-    (shop / "go").touch()
-    idler = subprocess.Popen(command, env=flatq.environment(None), stdout=subprocess.PIPE,
-        text=True)
-    wait_for(idle(flatq, spool), "it waits")
+    start = functools.partial(subprocess.Popen, [sys.executable, shop / "flatq_shop.py", "hold"],
+        env=flatq.env, stdout=subprocess.PIPE, text=True)
+    idler = start()
+    wait_for(lambda: lies(spool).get("wait"), "it waits")
     idler.send_signal(number)
     assert idler.communicate(timeout=100)[0] == "stopped\n" and idler.returncode == 0
-    (shop / "go").unlink()
     push(flatq, b"first")
     push(flatq, b"second")
-    worker = subprocess.Popen(command, env=flatq.environment(None), stdout=subprocess.PIPE,
-        text=True)
+    worker = start()
     wait_for((shop / "begun").exists, "it works")
     worker.send_signal(number)
     # the worker must not end before its job: it gets 0.2 s to do so
@@ -422,13 +375,12 @@ def test_a_script_that_is_a_worker(flatq, shop, spool, number):
     assert noted(shop) == ["first:default:1"] and Queue().qsize() == 1
 
 
-def test_a_worker_whose_script_is_killed(flatq, shop, spool):
+def test_a_worker_whose_script_is_killed(flatq, shop):
     """The command is killed and the worker stops. The message is not lost, and the next is not
     begun."""
     need("setpriv")
     push(flatq, b"first")
-    script = subprocess.Popen([sys.executable, str(shop / "flatq_shop.py"), "hold"],
-        env=flatq.environment(None))
+    script = subprocess.Popen([sys.executable, shop / "flatq_shop.py", "hold"], env=flatq.env)
     wait_for((shop / "begun").exists, "it works")
     script.kill()
     script.wait()
