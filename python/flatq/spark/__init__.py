@@ -76,7 +76,7 @@ def packages() -> None:
 
 
 def register(spark: SparkSession) -> None:
-    """Make format("flatq") known to a session, and let it push filters down. Raises Unready."""
+    """Make format("flatq") known to a session. Raises Unready."""
     packages()
     from pyspark import cloudpickle
 
@@ -89,7 +89,6 @@ def register(spark: SparkSession) -> None:
     for name in (__name__, slips.__name__):
         if name not in travel.list_registry_pickle_by_value():
             travel.register_pickle_by_value(sys.modules[name])
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     spark.dataSource.register(source.FlatqSource)
 
 

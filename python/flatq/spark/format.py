@@ -1,5 +1,5 @@
-"""How messages lie on the disk; only this module of flatq.spark and flatq.pipeline knows. It needs
-pyarrow, but neither Spark nor Java. lib/README.md (Flat file) has the tables."""
+"""How messages lie on the disk, for all of flatq.spark and flatq.pipeline. It needs pyarrow, but
+neither Spark nor Java. lib/README.md (Flat file) has the tables."""
 
 from __future__ import annotations
 
@@ -83,6 +83,13 @@ class Piece:
         return self.part(low, high) if low < high else None
 
 
+def listed(path: str) -> list[str]:
+    """The names in a directory; none if it is gone. One that cannot be listed is not empty."""
+    with contextlib.suppress(FileNotFoundError):
+        return os.listdir(path)
+    return []
+
+
 def flat(path: str, offset: int | None = None, tries: int = 0) -> Piece | None:
     """The flat file at path, from its name alone; None if that is not a flat file's name."""
     said = flat_of(os.path.basename(path))
@@ -93,11 +100,7 @@ def segment(path: str, offset: int, count: int, strict: bool = True) -> list[Pie
     """The flat files of a segment of `claim`, which counts as a try. Raises Lost if they are not
     `count` messages; if not `strict`, only for more."""
     pieces, end = [], offset
-    try:
-        names = sorted(os.listdir(path))
-    except FileNotFoundError:
-        names = []
-    for name in names:
+    for name in sorted(listed(path)):
         piece = flat(os.path.join(path, name), end, 1)
         if piece is None:
             raise Damaged(f"{path}/{name}: not a flat file's name")
@@ -132,10 +135,7 @@ def claim_dir(spool: str, queue: str, consumer: str) -> str:
 def marks(spool: str, queue: str, consumer: str) -> list[int]:
     """Offsets: the one up to which `consumer` has settled, 0 at first, then the ends of all its
     later claims, whatever became of them."""
-    try:
-        names = os.listdir(claim_dir(spool, queue, consumer))
-    except FileNotFoundError:
-        return [0]
+    names = listed(claim_dir(spool, queue, consumer))
     settled = max((int(name[8:]) for name in names if re.fullmatch(r"settled\.[0-9]{12}", name)),
         default=0)
     claims = (re.fullmatch(r"([0-9]{12})\.([0-9]+)(\.flat)?", name) for name in names)
@@ -144,7 +144,7 @@ def marks(spool: str, queue: str, consumer: str) -> list[int]:
 
 
 def _listing_failed(error: OSError) -> None:
-    """A directory that is gone held nothing any more. One that cannot be listed is not empty."""
+    """As `listed` does, for os.walk."""
     if not isinstance(error, FileNotFoundError):
         raise error
 
@@ -169,10 +169,9 @@ def ready(spool: str, queue: str) -> list[Piece]:
                     slips[slip.body] = name
     found = sorted(name[:23] for name in slips.values())
     for name, piece in list(flats.items()):
-        # CRASH: a killed unfold leaves its flat file beside its run in head/: count the slips. A
-        # killed fold leaves its slips beside the flat file: count that. RACE: so does a fold after
-        # our look at wal/: its lines tell which slips it has taken. A run's name is
-        # PRIORITY.ID.NONCE, a line begins with PRIORITY.ID
+        # CRASH: a killed unfold leaves its flat file beside its run (PRIORITY.ID.NONCE) in head/:
+        # count the slips. A killed fold leaves its slips beside the flat file: count that, whose
+        # lines begin with PRIORITY.ID. RACE: so does a fold after our look at wal/
         if f"{name[:23]}.{piece.name.nonce}" in heads:
             del flats[name]
             continue
@@ -214,10 +213,14 @@ class _Block:
         base = self.piece.offset
         return None if base is None else base + self.first - self.piece.skip
 
-    def halves(self) -> list[_Block]:
-        lines, middle = self.data.split(b"\n")[:-1], self.count // 2
-        return [_Block(self.piece, self.first + at, len(some), b"\n".join([*some, b""]))
-            for at, some in ((0, lines[:middle]), (middle, lines[middle:]))]
+    def follows(self, other: _Block) -> bool:
+        """Whether both can be in one batch of rows."""
+        end = None if other.offset is None else other.offset + other.count
+        return (self.offset, self.piece.tries) == (end, other.piece.tries)
+
+    def lines(self) -> list[_Block]:
+        return [_Block(self.piece, self.first + at, 1, line + b"\n")
+            for at, line in enumerate(self.data.split(b"\n")[:-1])]
 
 
 def _singles(piece: Piece) -> Iterator[_Block]:
@@ -234,7 +237,8 @@ def _singles(piece: Piece) -> Iterator[_Block]:
         if size > BYTES:
             yield _Block(piece, first, len(lines), b"".join(lines))
             first, size, lines = first + len(lines), 0, []
-    yield _Block(piece, first, len(lines), b"".join(lines))
+    if lines:
+        yield _Block(piece, first, len(lines), b"".join(lines))
 
 
 def _blocks(piece: Piece, strict: bool, vanish: bool) -> Iterator[_Block]:
@@ -309,36 +313,28 @@ def _decode(data: bytes, count: int, base64: bool) -> pa.Table:
 def _decoded(blocks: list[_Block], base64: bool,
         strict: bool) -> Iterator[tuple[_Block, pa.Table]]:
     """The rows of blocks, with the block that each table begins in. Where something is wrong,
-    halves them until the bad line is alone: Damaged names it."""
+    decodes each block and then each line alone: Damaged names the line."""
+    count = sum(block.count for block in blocks)
     try:
-        table = _decode(b"".join(block.data for block in blocks),
-            sum(block.count for block in blocks), base64)
+        table = _decode(b"".join(block.data for block in blocks), count, base64)
     except (ValueError, pa.ArrowException):
-        table = None
-    if table is not None:
-        yield blocks[0], table
+        if count > 1:
+            for one in blocks if len(blocks) > 1 else blocks[0].lines():
+                yield from _decoded([one], base64, strict)
+        elif strict:
+            raise Damaged(f"{blocks[0].piece.path}: line {blocks[0].first + 1} is damaged: not a "
+                "slip, a tab, and base64 of as many bytes as the slip says") from None
         return
-    if len(blocks) == 1:
-        [block] = blocks
-        if block.count == 1:
-            if strict:
-                raise Damaged(f"{block.piece.path}: line {block.first + 1} is damaged: not a slip, "
-                    "a tab, and base64 of as many bytes as the slip says")
-            return
-        blocks = block.halves()
-    middle = len(blocks) // 2
-    yield from _decoded(blocks[:middle], base64, strict)
-    yield from _decoded(blocks[middle:], base64, strict)
+    yield blocks[0], table
 
 
 def rows(pieces: Iterable[Piece], queue: str, host: str = "", *, headers: bool = False,
-        base64: bool = False, with_host: bool = False, strict: bool = True, vanish: bool = False,
-        ids: tuple[int, int] | None = None) -> Iterator[pa.RecordBatch]:
+        base64: bool = False, with_host: bool = False, strict: bool = True,
+        vanish: bool = False) -> Iterator[pa.RecordBatch]:
     """The messages of pieces as batches of rows, in order. About BYTES at a time are in memory.
 
     strict: raise Lost or Damaged if a message is missing or damaged; else it is left out. vanish:
-    files may disappear, since others take messages. ids: only offsets from the first to below the
-    second."""
+    files may disappear, since others take messages."""
     like = schema(headers, base64, with_host)
 
     def batch(block: _Block, table: pa.Table) -> pa.RecordBatch:
@@ -358,31 +354,19 @@ def rows(pieces: Iterable[Piece], queue: str, host: str = "", *, headers: bool =
             key = pc.if_else(pc.equal(key, "-"), pa.scalar(None, pa.string()), key)
             columns.append(pa.StructArray.from_arrays([plain["id"], plain["priority"], key],
                 fields=list(HEADERS)))
-        found = pa.RecordBatch.from_arrays(columns, schema=like)
-        if ids is not None:
-            found = found.filter(pc.and_(pc.greater_equal(offset, ids[0]), pc.less(offset, ids[1])))
-        return found
-
-    def flush(blocks: list[_Block]) -> Iterator[pa.RecordBatch]:
-        if blocks:
-            yield from itertools.starmap(batch, _decoded(blocks, base64, strict))
+        return pa.RecordBatch.from_arrays(columns, schema=like)
 
     held: list[_Block] = []
-    rows_held = bytes_held = 0
-    after: tuple[int | None, int] | None = None
+    count = size = 0
     for piece in pieces:
         for block in _blocks(piece, strict, vanish):
-            if not block.count:
-                continue
-            if (rows_held + block.count > ROWS or bytes_held + len(block.data) > BYTES
-                    or (block.offset, piece.tries) != after):
-                yield from flush(held)
-                held, rows_held, bytes_held = [], 0, 0
+            count, size = count + block.count, size + len(block.data)
+            if held and (count > ROWS or size > BYTES or not block.follows(held[-1])):
+                yield from itertools.starmap(batch, _decoded(held, base64, strict))
+                held, count, size = [], block.count, len(block.data)
             held.append(block)
-            rows_held, bytes_held = rows_held + block.count, bytes_held + len(block.data)
-            start = block.offset
-            after = (None if start is None else start + block.count, piece.tries)
-    yield from flush(held)
+    if held:
+        yield from itertools.starmap(batch, _decoded(held, base64, strict))
 
 
 class Stage:

@@ -43,7 +43,7 @@ def verb(name: str, words: Sequence[str], spool: str, parse: Any = bytes) -> Any
 
 
 def sync(path: str, spool: str = "") -> None:
-    """Sync the file system of path, if the verbs that use the spool sync. Raises OSError."""
+    """Sync the file system of path, if the spool's verbs sync. Raises OSError."""
     if not verbs_module().syncs(spool):
         return
     file = os.open(path, os.O_RDONLY)
@@ -56,19 +56,19 @@ def sync(path: str, spool: str = "") -> None:
 
 
 def sync_all(spool: str) -> None:
-    """Sync every file system, if the verbs that use the spool sync: nobody says where Spark has
-    written. Raises OSError."""
+    """Sync every file system, if the spool's verbs sync: nobody says where Spark has written.
+    Raises OSError."""
     if not verbs_module().syncs(spool):
         return
-    # This reaches file systems too that we cannot open, but reports no error
+    # This reaches file systems that we cannot open, too, but reports no error
     os.sync()
     synced: set[int] = set()
     with open("/proc/self/mountinfo", "rb") as mounts:
         for fields in (line.split(b" ") for line in mounts):
             path = os.fsdecode(re.sub(rb"\\([0-7]{3})", lambda code: bytes([int(code[1], 8)]),
                 fields[4]))
-            # To open an automounter's directory mounts something, and to look at files of a server
-            # that is gone takes for ever; there, close reports a write that failed
+            # An automounter would mount something, and a server that is gone never answers; on
+            # those, close has reported a write that failed
             if re.match(b"autofs|nfs|cifs|smb3|afs|fuse", fields[fields.index(b"-") + 1]):
                 continue
             # RACE: another program may unmount it meanwhile
@@ -154,9 +154,8 @@ class Place:
 
     def settle(self, consumer: str, offset: int) -> int:
         """Sync what Spark has written, settle whole segments up to offset, and return the offset
-        reached. Raises LookupError, and OSError if a sync fails: then nothing is settled until
-        `flatq unclaim` has given back what was claimed by then, since a later sync proves nothing.
-        """
+        reached. Raises LookupError, and OSError if a sync fails. A later sync proves nothing, so
+        nothing is settled then until `flatq unclaim` has given back what was claimed."""
         done, *all_ends = flat.marks(self.spool, self.queue, consumer)
         ends = [end for end in all_ends if end <= offset]
         if not ends:
@@ -168,8 +167,7 @@ class Place:
             if re.fullmatch(r"unsynced\.[0-9]+", name) and int(name[9:]) > done:
                 raise OSError(errno.EIO, "a sync has failed, so what Spark wrote may be lost: "
                     f"flatq unclaim -c {consumer} {self.queue}, and write it elsewhere", claims)
-        # Hadoop does not sync local files: a power cut would lose the table after the queue has
-        # deleted its messages
+        # Hadoop does not sync local files
         try:
             sync_all(self.spool)
         except OSError:
@@ -180,14 +178,21 @@ class Place:
         try:
             verb("settle", ["-c", consumer, "--", str(ends[-1]), self.queue], self.spool)
         except Exception:
-            # It may have failed when all was done: who throws away now what was read would lose it
+            # If it failed when all was done, a caller that throws away what it has read loses it
             if self.marks(consumer)[0] < ends[-1]:
                 raise
         return ends[-1]
 
+    def pieces(self) -> list[flat.Piece]:
+        """The ready messages. Raises LookupError."""
+        try:
+            return flat.ready(self.spool, self.queue)
+        except FileNotFoundError:
+            raise LookupError(f"no queue '{self.queue}' in {self.spool}") from None
+
     def ready(self) -> int:
         """The number of ready messages."""
-        return sum(piece.count for piece in flat.ready(self.spool, self.queue))
+        return sum(piece.count for piece in self.pieces())
 
 
 #: The options, and the names that some had before
@@ -239,7 +244,6 @@ class Options:
         self.ending = self.ends("endingOffsets", "latest")
 
     def whole(self, name: str, usual: int | None, least: int = 0) -> int | None:
-        """The value of an option that is a whole number."""
         text = self.given.get(name)
         if text is None:
             return usual

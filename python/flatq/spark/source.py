@@ -12,8 +12,7 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped,import-not-found,unused-ignore]
 from pyspark.sql.datasource import (
     DataSource, DataSourceReader, DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter,
-    EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, InputPartition, IsNotNull, LessThan,
-    LessThanOrEqual,
+    InputPartition,
 )
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow,
@@ -25,25 +24,21 @@ from .format import Lost
 from .options import MOST, Options, Place, Segment, refuse
 from .sink import StreamWriter, Writer
 
-#: No filter on offsets
-ALL = 0, 1 << 62
-
 
 @dataclass(frozen=True)
 class Part(InputPartition):
-    """The part that one task reads. `ids`: only offsets from the first to below the second."""
+    """The part that one task reads."""
 
     pieces: tuple[tuple[Place, tuple[flat.Piece, ...]], ...] = ()
-    ids: tuple[int, int] | None = None
     vanish: bool = False
 
 
 def _parts(pieces: list[tuple[Place, flat.Piece]], options: Options,
-        **more: Any) -> list[InputPartition]:
+        vanish: bool = False) -> list[InputPartition]:
     where = {piece.path: place for place, piece in pieces}
     some = [piece for _, piece in pieces]
     return [Part(tuple((place, tuple(run)) for place, run in itertools.groupby(part,
-        lambda piece: where[piece.path])), **more)
+        lambda piece: where[piece.path])), vanish)
         for part in flat.pack(some, options.parallel(sum(piece.count for piece in some)))]
 
 
@@ -79,7 +74,7 @@ class _Reads:
         for place, pieces in partition.pieces:
             yield from flat.rows(pieces, place.queue, place.host, headers=options.headers,
                 base64=options.base64, with_host=options.wild, strict=options.strict,
-                vanish=partition.vanish, ids=partition.ids)
+                vanish=partition.vanish)
 
 
 class Reader(_Reads, DataSourceReader):
@@ -94,39 +89,12 @@ class Reader(_Reads, DataSourceReader):
             for place in self.places:
                 if ends is not None and place.key not in ends:
                     refuse(name, options.given[name], f"an offset for each queue: {place.key!r}")
-        self.queues: set[Any] | None = None
-        self.low, self.high = ALL
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Keep the filters that say which queue, or between which offsets."""
-        for one in filters:
-            column, value = getattr(one, "attribute", ()), getattr(one, "value", None)
-            if column == ("queue",) and isinstance(one, (EqualTo, In)):
-                wanted = set(value or ()) if isinstance(one, In) else {value}
-                self.queues = wanted if self.queues is None else self.queues & wanted
-            elif column == ("offset",) and isinstance(value, int) and isinstance(one,
-                    (EqualTo, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual)):
-                if isinstance(one, (EqualTo, GreaterThan, GreaterThanOrEqual)):
-                    self.low = max(self.low, value + isinstance(one, GreaterThan))
-                if isinstance(one, (EqualTo, LessThan, LessThanOrEqual)):
-                    self.high = min(self.high, value + (not isinstance(one, LessThan)))
-            elif column not in (("queue",), ("offset",)) or not isinstance(one, IsNotNull):
-                yield one
 
     def partitions(self) -> Sequence[InputPartition]:
         consumer = self.options.consumer
         found = [(place, piece) for place in self.places
-            if self.queues is None or place.queue in self.queues
-            for piece in (self.ready(place) if consumer is None else self.held(place, consumer))]
-        ids = (self.low, self.high)
-        more = {} if consumer else {"ids": None if ids == ALL else ids, "vanish": True}
-        return _parts(found, self.options, **more) or [Part()]
-
-    def ready(self, place: Place) -> list[flat.Piece]:
-        try:
-            return flat.ready(place.spool, place.queue)
-        except FileNotFoundError:
-            raise LookupError(f"no queue '{place.queue}' in {place.spool}") from None
+            for piece in (place.pieces() if consumer is None else self.held(place, consumer))]
+        return _parts(found, self.options, consumer is None) or [Part()]
 
     def held(self, place: Place, consumer: str) -> Iterator[flat.Piece]:
         options = self.options
@@ -140,8 +108,7 @@ class Reader(_Reads, DataSourceReader):
         most = min(options.limit or MOST, max(high - low, 0))
         held = place.claim(consumer, most)
         end = min(place.marks(consumer)[1], low + most)
-        yield from _claimed(place, held, max(low, first, self.low), min(end, self.high),
-            options.strict)
+        yield from _claimed(place, held, max(low, first), end, options.strict)
 
 
 class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -153,10 +120,11 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.consumer = options.consumer or ""
         self._places: list[Place] | None = None
         self.target: dict[str, int] | None = None
-        self.locks: dict[str, int] = {}
+        self.locks: dict[str, int | None] = {}
         self.most = MOST
         self.held: dict[str, list[Segment]] = {}
-        # this thread settles, and claims for the next batch, while Spark works on the current one
+        # This thread settles, and claims for the next batch, while Spark works on the current one.
+        # Made later: Spark pickles readers
         self.beside: ThreadPoolExecutor | None = None
         self.under_way: list[Future[None]] = []
 
@@ -182,15 +150,12 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "is of")
         return dict(offset["offsets"])
 
-    def _lock(self, place: Place) -> None:
-        if place.key not in self.locks and (number := place.lock(self.consumer)) is not None:
-            self.locks[place.key] = number
-
     def _claim(self, place: Place, most: int) -> list[Segment]:
         """As Place.claim; as long as this process lives, no other may read as this consumer."""
-        self._lock(place)
+        locked = self.locks.get(place.key) or place.lock(self.consumer)
         held = self.held[place.key] = place.claim(self.consumer, most)
-        self._lock(place)
+        # the first claim of a name makes what is locked
+        self.locks[place.key] = locked or place.lock(self.consumer)
         return held
 
     def _begun(self, place: Place) -> tuple[int, int]:
@@ -207,9 +172,9 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
             last = place.marks(self.consumer)[1]
         return last
 
-    def _begin(self, act: Callable[[], None]) -> None:
+    def _begin(self, act: Callable[[dict[str, int]], None], ends: dict[str, int]) -> None:
         self.beside = self.beside or ThreadPoolExecutor(1)
-        self.under_way.append(self.beside.submit(act))
+        self.under_way.append(self.beside.submit(act, ends))
 
     def _await(self) -> None:
         """Wait until what was begun is done. Raises what it raised."""
@@ -281,7 +246,7 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
                     self.options.strict)]
         if self.target is not None and self.most < MOST:
             # the next batch follows at once, so claim it now
-            self._begin(lambda: self._ahead(ends))
+            self._begin(self._ahead, ends)
         return _parts(found, self.options)
 
     def _ahead(self, ends: dict[str, int]) -> None:
@@ -293,8 +258,7 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
                 left -= max(0, min(self._claim_up_to(place, high), high) - low)
 
     def commit(self, end: dict[str, Any]) -> None:
-        ends = self._offsets(end)
-        self._begin(lambda: self._settle(ends))
+        self._begin(self._settle, self._offsets(end))
 
     def _settle(self, ends: dict[str, int]) -> None:
         for place in self.places:
