@@ -8,10 +8,12 @@ effect can lie; `history_model.check` reports what no order of effects explains.
 
 Kinds
     kills    push, push -k, bulk pushes, pop, bulk pops, drain, claims and checkpoints; killed as a
-    tree or the shell alone, and stopped leases   reserve with delete, release, touch, bury and
-    kick; leases that run out, receipts that are used twice bound    a queue that holds six messages
-    at most; samples under its lock, under which no message can be added clock    an uptime of its
-    own (FLATQ_PROC), which is set forward while operations run; between
+             tree or the shell alone, and stopped
+    leases   reserve with delete, release, touch, bury and kick; leases that run out, receipts that
+             are used twice
+    bound    a queue that holds six messages at most; samples under its lock, under which no message
+             can be added
+    clock    an uptime of its own (FLATQ_PROC), which is set forward while operations run; between
              two halves the system "restarts", and the wall clock is set back or forward
 """
 from __future__ import annotations
@@ -30,7 +32,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from flatq.slips import flat_of, slip_of
 from ..gate import processes
 from ..judge import history_claims, history_model, layout, trees
 from ..judge.history_events import Event, Message
@@ -43,7 +44,6 @@ NAME = "me"  # the NAME that claims
 BOUND = 6
 PACE = 0.022  # seconds: how long a verb is believed to take before one was struck
 DEADLINE = 120.0  # seconds after which an operation counts as hanging, and the history ends
-PLACES = ("wal", "fold", "head", "delayed", "out")
 
 
 @dataclass(frozen=True)
@@ -344,26 +344,12 @@ def keeper(history: History, rng: random.Random, who: str, turns: int) -> None:
 def sample(history: History, rng: random.Random, who: str, turns: int) -> None:
     """Counts the bounded queue under its lock: nothing can be added meanwhile, and an id that is
     seen twice is one message."""
-    queue = history.spool / QUEUE
     for _ in range(turns):
-        with open(queue / "lock", "ab") as lock:
+        with open(history.spool / QUEUE / "lock", "ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            settled = set(os.listdir(queue / "done"))
-            ids: set[int] = set()
-            for place in PLACES:
-                for directory, _, names in os.walk(queue / place):
-                    if os.path.basename(directory) not in settled:
-                        ids.update(slip.id for name in names if name not in settled
-                            and (slip := slip_of(name)))
-            flats = [Path(directory, name) for top in ("queue", "out") for directory, _,
-                names in os.walk(queue / top)
-                     for name in names if flat_of(name) and os.path.basename(
-                     directory) not in settled]
-            for flat in flats:
-                with contextlib.suppress(FileNotFoundError):
-                    ids.update(slip.id for line in flat.read_bytes().splitlines()
-                        if (slip := slip_of(os.fsdecode(line.partition(b"\t")[0]))))
-            history.samples.append((time.monotonic(), len(ids)))
+            with contextlib.suppress(FileNotFoundError):  # a taker moves a flat file meanwhile
+                ids = {message.id for message in layout.dump(history.spool).messages(QUEUE)}
+                history.samples.append((time.monotonic(), len(ids)))
         time.sleep(rng.uniform(0.005, 0.03))  # between two samples
 
 
@@ -371,14 +357,12 @@ def workers(history: History, half: int) -> list[Callable[[], None]]:
     """Roles of one half of the history. Each has numbers for its messages, and a generator of its
     own."""
     kinds: dict[str, list[tuple[Callable[..., None], int]]] = {
-        "kills": [(producer, 24), (producer, 24), (producer, 24), (popper, 26), (popper, 26),
-        (keeper, 15), (claimer, 12)],
-        "leases": [(producer, 20), (producer, 20), (reserver, 13), (reserver, 13), (reserver, 13),
-        (popper, 8), (keeper, 18), (claimer, 8)],
-        "bound": [(producer, 16), (producer, 16), (producer, 16), (producer, 16), (popper, 24),
-        (reserver, 7), (sample, 80), (keeper, 8)],
-        "clock": [(producer, 14), (producer, 14), (reserver, 10), (reserver, 10), (popper, 10),
-        (keeper, 12), (claimer, 8)],
+        "kills": [*[(producer, 24)] * 3, *[(popper, 26)] * 2, (keeper, 15), (claimer, 12)],
+        "leases": [*[(producer, 20)] * 2, *[(reserver, 13)] * 3, (popper, 8), (keeper, 18),
+            (claimer, 8)],
+        "bound": [*[(producer, 16)] * 4, (popper, 24), (reserver, 7), (sample, 80), (keeper, 8)],
+        "clock": [*[(producer, 14)] * 2, *[(reserver, 10)] * 2, (popper, 10), (keeper, 12),
+            (claimer, 8)],
     }
 
     def bind(index: int, role: Callable[..., None], turns: int) -> Callable[[], None]:

@@ -2,20 +2,19 @@
 
 Every operation has an interval, from before its start until all its processes have ended; its
 effect lies somewhere in it. Only what no choice of moments can explain is reported as wrong, so
-there are no false alarms. This is not the checker of a library: none knows a queue whose messages
-have leases and priorities and whose clients are killed, and Elle and Knossos are written in
-Clojure, porcupine in Go.
+there are no false alarms.
 
-    held      a message may be away from its queue from the start of an operation that wrote it out
-    until it was surely back claimed   by a name, from the first claim that may have taken it until
-    its settle, or until an unclaim has ended; no death and no restart ends that unseen    an
-    operation that was killed before it wrote may hold up to so many messages, nobody knows which,
-    until they are surely back back      a dead owner's message, or one whose lease is over, is
-    surely back after a checkpoint, or a pop that found nothing, that began
-              after that; for a pop that says "nothing there" itself it counts as there, as soon as
-              it began after that
-    there     a message is surely ready all through an operation if it was stored before, is not
-    held in between, and is taken later
+    held     a message may be away from its queue from the start of an operation that wrote it out
+             until it was surely back
+    claimed  by a name, from the first claim that may have taken it until its settle, or until an
+             unclaim has ended; no death and no restart ends that
+    unseen   an operation that was killed before it wrote may hold up to so many messages, nobody
+             knows which, until they are surely back
+    back     a dead owner's message, or one whose lease is over, is surely back after a checkpoint,
+             or a pop that found nothing, that began after that; for a pop that says "nothing there"
+             itself it counts as there, as soon as it began after that
+    there    a message is surely ready all through an operation if it was stored before, is not held
+             in between, and is taken later
 """
 from __future__ import annotations
 
@@ -29,11 +28,8 @@ from .history_events import Event, Hold, Message
 
 TAKES = ("pop", "drain", "reserve")
 SLACK = 0.03  # seconds: the clock has hundredths, and is read twice
-STATUSES = {"push": {0, 75}, "pop": {0, 66}, "drain": {0, 66}, "reserve": {0, 66},
-    "delete": {0, 66}, "release": {0, 66}, "touch": {0, 66}, "bury": {0, 66},
-            "claim": {0, 66}, "unclaim": {0, 66}}
-
-
+STATUSES = {"push": {0, 75}, **dict.fromkeys((*TAKES, "delete", "release", "touch", "bury", "claim",
+    "unclaim"), {0, 66})}
 # The first verb after a restart reports what it has swept
 SWEPT = re.compile(rb"queue '[^']*': what a killed push left of \d+ was removed\n")
 
@@ -57,18 +53,21 @@ class Model:
         self.known: dict[int, Event] = {}
         for event in self.events:
             self._read(event)
-        self.reclaims = [event for event in self.events
-                         if event.verb == "wal" and event.done or event.verb in TAKES
-                         and event.status == 66 and not event.killed and not event.out]
-        by_receipt = {hold.receipt: hold for holds in self.holds.values() for hold in holds
-            if hold.receipt}
+        self.reclaims = [event for event in self.events if event.verb == "wal" and event.done
+            or event.verb in TAKES and event.status == 66 and not event.killed and not event.out]
+        by_receipt = {hold.receipt: hold for holds in self.holds.values() for hold in holds}
         for event in self.events:
-            if event.receipt in by_receipt:
+            if event.receipt and event.receipt in by_receipt:
                 by_receipt[event.receipt].uses.append(event)
 
     def say(self, text: str, *about: Event) -> None:
         self.wrong.append("\n".join([text, *(event.line(self.began)
             for event in dict((id(event), event) for event in about).values())]))
+
+    def about(self, number: int) -> list[Event]:
+        """Its push, who got it, and what they did with it."""
+        return [self.pushes[number], *(event for hold in self.holds[number]
+            for event in (hold.event, *hold.uses))]
 
     # ---- the output of an operation
 
@@ -86,6 +85,10 @@ class Model:
         elif event.verb in history_claims.VERBS:
             self._read_claim(event)
 
+    def message(self, body: bytes) -> Message | None:
+        begin = re.match(rb"(\d+):", body)
+        return self.messages.get(int(begin[1])) if begin else None
+
     def hold(self, event: Event, number: int, whole: bool = True, receipt: str = "",
             tries: int = 0) -> Hold:
         self.holds[number].append(Hold(event, number, whole, receipt, tries))
@@ -94,8 +97,7 @@ class Model:
     def _read_claim(self, event: Event) -> None:
         numbers = {}
         for offset, body in event.claimed.items():
-            begin = re.match(rb"(\d+):", body or b"")
-            message = self.messages.get(int(begin[1])) if begin else None
+            message = self.message(body or b"")
             if message and body == message.body:
                 numbers[offset] = message.number
             else:
@@ -136,14 +138,12 @@ class Model:
                     self.say(f"{words[3]} bytes announced, {len(data)} came", event)
         pieces = data.split(b"\0")
         complete, last = (pieces[:-1], pieces[-1]) if event.many else ([], data)
-        for piece, ended in [*((piece, True) for piece in complete),
-                *([(last, False)] if last else [])]:
-            begin = re.match(rb"(\d+):", piece)
-            message = self.messages.get(int(begin[1])) if begin else None
+        for piece in [*complete, *([last] if last else [])]:
+            message = self.message(piece)
             whole = message is not None and piece == message.body
-            cut = event.killed and not ended or self.lapsed(event)
-            if not message and not (cut and piece.isdigit()) or message and not (
-                    message.body.startswith(piece) if cut else whole):
+            cut = event.killed and piece is last or self.lapsed(event)
+            if not (message.body.startswith(piece) and cut or whole if message else
+                    cut and piece.isdigit()):
                 self.say(f"unknown or altered: {piece[:60]!r}, {len(piece)} bytes", event)
             elif message:
                 self.held[id(event)].append(self.hold(event, message.number, whole, receipt, tries))
@@ -213,11 +213,11 @@ class Model:
             return False
         return self.put_back(event, lease, by)
 
-    def there(self, number: int, by: Event) -> bool:
-        """Whether it was surely ready all through `by`."""
+    def there(self, number: int, by: Event, itself: bool = False) -> bool:
+        """Whether it was surely ready all through `by`, or until `by` itself took it."""
         message, push = self.messages[number], self.pushes[number]
-        if self.stored(number) > by.start or not any(hold.event.start >= by.end
-                for hold in self.holds[number]):
+        later = itself or any(hold.event.start >= by.end for hold in self.holds[number])
+        if self.stored(number) > by.start or not later:
             return False
         if message.delay and (push.boot != by.boot or push.up_end + message.delay
                 + SLACK > by.up_start):
@@ -277,8 +277,7 @@ class Model:
                 if holds:
                     self.say(f"message {number} was refused, and is there", push, *holds)
             elif number in self.ids and not any(True for _ in self.settled(number)):
-                self.say(f"message {number} was acknowledged, and is lost", push, *holds,
-                    *(use for hold in self.holds[number] for use in hold.uses))
+                self.say(f"message {number} was acknowledged, and is lost", *self.about(number))
         for one, other in zip(*[sorted(self.ids, key=self.ids.__getitem__)[k:] for k in (0, 1)]):
             if self.ids[one] == self.ids[other] or self.pushes[other].end < self.pushes[one].start:
                 self.say(f"ids {self.ids[one]} and {self.ids[other]} are not in the order of "
@@ -287,9 +286,8 @@ class Model:
     def check_repeats(self) -> None:
         for number, holds in self.holds.items():
             ends = [event for event in self.settled(number) if event.done]
-            about = [self.pushes[number], *(hold.event for hold in holds)]
             if len(ends) > 1:
-                self.say(f"message {number} was settled {len(ends)} times", *about, *ends)
+                self.say(f"message {number} was settled {len(ends)} times", *self.about(number))
             for event in ends:
                 if late := [hold.event for hold in holds if hold.event.start > event.end]:
                     self.say(f"message {number} came again after it was settled",
@@ -323,25 +321,16 @@ class Model:
                 first):
             self.say(f"message {number} was popped, and reserved", first, second)
 
-    def check_receipts(self) -> None:
-        for number, holds in self.holds.items():
-            for hold in holds:
-                for end in (use for use in hold.uses if use.verb == "delete" and use.done):
-                    if again := [use for use in hold.uses if use is not end and use.done
-                            and use.start > end.end]:
-                        self.say(f"message {number}: a receipt was honoured after it was deleted",
-                            hold.event, end, *again)
-
     def check_delays(self) -> None:
+        kicks = [event for event in self.events if event.verb == "kick"]
         for number, message in self.messages.items():
             push = self.pushes[number]
-            for hold in self.holds[number] if message.delay else ():
-                early = hold.event.up_end < push.up_start + message.delay - SLACK
-                if hold.event.boot == push.boot and early and hold.event.who != "end":
-                    if not any(event.verb == "kick" and event.start < hold.event.end
-                            and event.end > push.start for event in self.events):
-                        self.say(f"message {number} came before its delay of {message.delay} s "
-                            "was over", push, hold.event)
+            for event in (hold.event for hold in self.holds[number] if message.delay):
+                early = event.up_end < push.up_start + message.delay - SLACK
+                if event.boot == push.boot and early and event.who != "end" and not any(
+                        kick.start < event.end and kick.end > push.start for kick in kicks):
+                    self.say(f"message {number} came before its delay of {message.delay} s was "
+                        "over", push, event)
 
     def check_order(self) -> None:
         for event in self.events:
@@ -357,28 +346,17 @@ class Model:
                 ready = [other for other in self.holds if other not in mine and self.before(other,
                     number) and self.there(other, event)]
                 inner = [other for other in taken[place + 1:] if self.before(other, number)
-                    and self._there_before(other, event)]
+                    and self.there(other, event, itself=True)]
                 self._too_many(event, [*ready, *inner],
                     f"message {number} was handed out, while {{}} that come before it are there: "
                     f"{{}}")
-
-    def _there_before(self, number: int, by: Event) -> bool:
-        """Whether, of what `by` handed out itself, it was ready when that began, and with nobody
-        else meanwhile."""
-        if self.stored(number) > by.start or self.messages[number].delay:
-            return False
-        return all(hold.event is by or hold.event.start >= by.end or self.back(hold, by)
-            for hold in self.holds[number])
 
     def _too_many(self, event: Event, ready: Sequence[int], text: str) -> None:
         if not ready:
             return
         most, unseen = self.unseen_at(event)
         if len(ready) > most:
-            about = [other for number in ready[:2] for other in (self.pushes[number],
-                *(hold.event for hold in self.holds[number]),
-                                                                 *(use for hold in self.holds[
-                                                                 number] for use in hold.uses))]
+            about = [other for number in ready[:2] for other in self.about(number)]
             self.say(text.format(len(ready), ", ".join(map(str, ready[:6])))
                 + (f"; {most} may be with killed ones" if most else ""), event, *about, *unseen)
 
@@ -413,17 +391,9 @@ class Model:
     def check_bound(self, bound: int, samples: Sequence[tuple[float, int]]) -> None:
         for moment, count in samples:
             if count > bound:
-                around = [event for event in self.events if event.start <= moment
-                    and event.end >= moment - 0.1]
                 self.say(f"{count} messages at {moment - self.began:.4f}, and the bound is {bound}",
-                    *around)
-        for push in self.events:
-            if push.verb == "push" and push.done:
-                certain = [number for number in self.ids if self.pushes[number].end <= push.end
-                    and self.first_settled(number) > push.end]
-                if len(certain) > bound:
-                    self.say(f"{len(certain)} messages at {push.end - self.began:.4f}, and the "
-                        f"bound is {bound}", *(self.pushes[number] for number in certain))
+                    *(event for event in self.events if event.start <= moment
+                        and event.end >= moment - 0.1))
 
 
 def check(events: Sequence[Event], messages: Mapping[int, Message], kind: str, bound: int,
@@ -431,8 +401,8 @@ def check(events: Sequence[Event], messages: Mapping[int, Message], kind: str, b
     """The findings: for each a sentence and, indented, the operations that it concerns. [] is
     good."""
     model = Model(events, messages, kind)
-    for look in (model.check_stored, model.check_repeats, model.check_receipts, model.check_delays,
-            model.check_order, model.check_keys):
+    for look in (model.check_stored, model.check_repeats, model.check_delays, model.check_order,
+            model.check_keys):
         look()
     if bound:
         model.check_bound(bound, samples)
