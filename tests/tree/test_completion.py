@@ -3,21 +3,18 @@
 import os
 import pty
 import re
-import select
 import subprocess
-import time
 
 import pytest
 
 from conftest import ROOT, need
-from engine import push, reserve
+from engine import on_terminal, push, reserve
 
 # What stands in front of the cursor, and what the last word can become
 LINES = {
     "flatq pu": ["push"], "flatq sh": ["shovel"], "flatq nothing": [], "flatq nothing ": [],
-    "flatq --v": ["--version"],
-    "flatq help wa": ["wal"], "flatq -H host:1 po": ["pop"], "flatq -H ": [],
-    "flatq -H host:1 pop j": [],
+    "flatq --v": ["--version"], "flatq help wa": ["wal"],
+    "flatq -H host:1 po": ["pop"], "flatq -H ": [], "flatq -H host:1 pop j": [],
     "flatq pop ": ["a$b;(c)", "jobs", "jolt"], "flatq pop -w 5 jo": ["jobs", "jolt"],
     "flatq pop -w ": [], "flatq stat jobs jol": ["jolt"],
     "flatq pop -": ["-0", "-6", "-l", "-n", "-w"], "flatq work --m": ["--max"],
@@ -29,10 +26,16 @@ LINES = {
 
 ASK = {
     "bash": """. "$0/share/bash-completion/completions/flatq"; COMP_WORDBREAKS=' '
-        for COMP_LINE do COMP_POINT=${#COMP_LINE}; _flatq; echo "? $COMP_LINE"; eval "printf '%s\\n' ${COMPREPLY[*]}"; done""",
+        for COMP_LINE do
+            COMP_POINT=${#COMP_LINE}; _flatq
+            echo "? $COMP_LINE"; eval "printf '%s\\n' ${COMPREPLY[*]}"
+        done""",
     "zsh": """fpath=("$0/share/zsh/site-functions"); autoload -Uz _flatq; IPREFIX=
         compadd() { print -l -- "${(P@)@[-1]}" }
-        for line; do words=("${(@s: :)line}"); CURRENT=$#words PREFIX=$words[-1]; print -r "? $line"; _flatq; done""",
+        for line; do
+            words=("${(@s: :)line}"); CURRENT=$#words PREFIX=$words[-1]
+            print -r "? $line"; _flatq
+        done""",
     "fish": """for line in $argv; echo "? $line"; complete -C $line; end""",
 }
 
@@ -57,47 +60,34 @@ def installed(tmp_path, flatq):
 def test_each_shell_completes(installed, flatq, shell_name):
     words = [need(shell_name), "-c", ASK[shell_name],
         *([] if shell_name == "fish" else [installed]), *LINES]
-    done = subprocess.run(words, env=flatq.environment(None), cwd=flatq.home,
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100)
-    said = {line: sorted(row.partition("\t")[0] for row in rest.splitlines() if row) for line,
-        rest in re.findall(r"(?ms)^\? (.*?)$(.*?)(?=^\? |\Z)", done.stdout)}
+    done = subprocess.run(words, env=flatq.env, cwd=flatq.home, stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, timeout=100)
+    said = {line: sorted(row.partition("\t")[0] for row in rest.splitlines() if row)
+        for line, rest in re.findall(r"(?ms)^\? (.*?)$(.*?)(?=^\? |\Z)", done.stdout)}
     assert said == LINES, done.stderr
 
 
-@pytest.mark.parametrize("words, file", [(["bash", "--norc", "-i"],
-    ". {}/share/bash-completion/completions/flatq"), (
-    ["zsh", "-f", "-i"],
-    "fpath=({}/share/zsh/site-functions $fpath); autoload -Uz compinit; compinit -u -D")],
-    ids=["bash", "zsh"])
-def test_tab(installed, flatq, words, file):
+TAB = {"bash --norc": ". {}/share/bash-completion/completions/flatq",
+    "zsh -f": "fpath=({}/share/zsh/site-functions $fpath)\nautoload -Uz compinit; compinit -u -D"}
+
+
+@pytest.mark.parametrize("words", TAB)
+def test_tab(installed, flatq, words):
     """In a terminal, TAB writes the rest of the word. bash takes the colon for the end of a
     word."""
+    program, option = words.split()
     far, near = pty.openpty()
-    process = subprocess.Popen([need(words[0]), *words[1:]],
-        env={**flatq.environment(None), "PS1": "> ", "TERM": "dumb"}, cwd=flatq.home, stdin=near,
-        stdout=near, stderr=near,
-                               start_new_session=True)
+    process = subprocess.Popen([need(program), option, "-i"], cwd=flatq.home, stdin=near,
+        env={**flatq.env, "PS1": "> ", "TERM": "dumb"}, stdout=near, stderr=near,
+        start_new_session=True)
     flatq.started.append(process)
     os.close(near)
-    seen = b""
-
-    def until(text):
-        nonlocal seen
-        end = time.monotonic() + 60
-        while text not in seen:
-            assert select.select([far], [], [], end - time.monotonic())[0], seen
-            seen += os.read(far, 4096)
-        seen = seen.partition(text)[2]
-
-    os.write(far, file.format(str(installed).replace(" ", "\\ ")).encode() + b"; echo rea''dy\n")
-    until(b"ready\r\n")
-    os.write(far, b"flatq delete jol\t")
-    until(b"jolt:")
-    os.write(far, b"\t")
-    until(b"4")
-    os.write(far, b"\n")
-    os.write(far, b"flatq list jolt; echo en''d\n")
-    until(b"end\r\n")
+    begin = TAB[words].format(str(installed).replace(" ", "\\ "))
+    for line, answer in ((f"{begin}; echo rea''dy\n", b"ready\r\n"),
+            ("flatq delete jol\t", b"jolt:"), ("\t", b"4"), ("\n", b"\n"),
+            ("flatq list jolt; echo en''d\n", b"end\r\n")):
+        os.write(far, line.encode())
+        assert answer in on_terminal(far, answer)
     assert flatq("list", "jolt").out.split()[1] == b"reserved"
     os.close(far)
 
@@ -105,6 +95,6 @@ def test_tab(installed, flatq, words, file):
 def test_completion_creates_nothing(flatq, tmp_path, installed):
     for words in (["pop", ""], ["delete", "q:"], ["work", "-q", ""]):
         done = subprocess.run([installed / "bin/flatq", "--complete", *words],
-            env=flatq.environment({"FLATQ_DIR": str(tmp_path / "none")}), capture_output=True)
+            env={**flatq.env, "FLATQ_DIR": str(tmp_path / "none")}, capture_output=True)
         assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     assert not (tmp_path / "none").exists()

@@ -3,15 +3,16 @@ the README is short."""
 
 import os
 import re
-import signal
+import shlex
 import subprocess
 import sys
 
 import pytest
 
 from conftest import LIB, ROOT, need, wait_for
-from engine import alive
 from servers import Redis, module
+
+from crash.gate.processes import kill
 
 COMING = "lib/doors/COMING-FROM.md"
 PAGES = [path for path in sorted(ROOT.rglob("*.md"))
@@ -33,30 +34,27 @@ def run(tmp_path, flatq_dir, items, **more):
     """Run these commands in one shell, and return all they print. Of each (command, shown): if it
     is shown, print its line and, behind its output, an exit code that is not 0, as a console block
     has it; else only the line of a command that fails, with its code."""
-    command_in(tmp_path / "bin")
+    executable(tmp_path / "bin/flatq", f'exec "{LIB}/flatq" "$@"')
     # a door alone, without a port, as inetd runs it
     (tmp_path / "lib").symlink_to(LIB)
     script = ""
     for command, shown in items:
-        line = f"printf '%s\\n' {quote('$ ' + command)}"
+        line = f"printf '%s\\n' {shlex.quote('$ ' + command)}"
         if shown:
             script += f'{line}\n{command}\ncode=$?; [ $code -eq 0 ] || echo "[$code]"\n'
         else:
-            script += f'{{ {command}\n}} </dev/null >>cells 2>&1\ncode=$?; [ $code -eq 0 ] || {{ {line}; echo "[$code]"; cat cells; }}\n'
-    done = subprocess.run(
-        ["sh"], input=script.encode(), cwd=tmp_path, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, timeout=100,
-        env={"PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "HOME": str(tmp_path),
-        "FLATQ_DIR": str(flatq_dir), "FLATQ_SYNC": "off", **more},
-    )
+            script += f"""{{ {command}\n}} </dev/null >>cells 2>&1
+                code=$?; [ $code -eq 0 ] || {{ {line}; echo "[$code]"; cat cells; }}\n"""
+    done = subprocess.run(["sh"], input=script.encode(), cwd=tmp_path, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, timeout=100, env={"PATH": f"{tmp_path}/bin:{os.environ['PATH']}",
+        "HOME": str(tmp_path), "FLATQ_DIR": str(flatq_dir), "FLATQ_SYNC": "off", **more})
     return done.stdout.decode()
 
 
-def command_in(place):
-    """Put the command flatq there, as `make install` does."""
-    place.mkdir()
-    (place / "flatq").write_text(f'#!/bin/sh\nexec "{LIB}/flatq" "$@"\n')
-    (place / "flatq").chmod(0o755)
+def executable(path, script):
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
 
 
 def commands(text):
@@ -101,9 +99,7 @@ def test_coming_from_another_queue(flatq, launched, tmp_path, section):
     (tmp_path / "text").write_text("a text")
     for name in ("default", "mail"):
         (tmp_path / f"{name}.queue").write_text("YSBtZXNzYWdl\n")
-    (tmp_path / "stubs").mkdir()
-    (tmp_path / "stubs/send-one").write_text("#!/bin/sh\nexec cat >/dev/null\n")
-    (tmp_path / "stubs/send-one").chmod(0o755)
+    executable(tmp_path / "bin/send-one", "exec cat >/dev/null")
     text = (ROOT / COMING).read_text().partition(f"\n## {section}\n")[2].partition("\n## ")[0]
     shown = "".join(re.findall(r"^```console\n(.*?)^```", text, re.M | re.S))
     items = [item for item in coming()[section] if not item[0].startswith(("IO.", "./launch"))]
@@ -114,8 +110,7 @@ def test_coming_from_another_queue(flatq, launched, tmp_path, section):
         items = [(re.sub(f"(localhost[ :]){DOORS[door]}", rf"\g<1>{port}", code), is_shown)
             for code, is_shown in items]
         shown = shown.replace(f"localhost:{DOORS[door]}", f"localhost:{port}")
-    env = {"PATH": f"{tmp_path}/bin:{tmp_path}/stubs:{os.environ['PATH']}",
-        "FLATQ_PYTHON": sys.executable}
+    env = {"FLATQ_PYTHON": sys.executable}
     try:
         if section == "pressure":
             module("redis")
@@ -126,32 +121,21 @@ def test_coming_from_another_queue(flatq, launched, tmp_path, section):
         assert said == shown
         wait_for(lambda: not list(tmp_path.glob("*pid")), "its workers have stopped")
     finally:
-        for file in tmp_path.glob("*pid"):
-            pid = int(file.read_text())
-            if alive(pid):
-                os.kill(pid, signal.SIGKILL)
-
-
-def test_coming_from_other_queues():
-    assert len(coming()) == 7 and sum(map(len, coming().values())) > 50
+        kill(int(file.read_text()) for file in tmp_path.glob("*pid"))
 
 
 def test_coming_from_ruby(flatq):
     """The calls in Ruby store a message."""
+    assert len(coming()) == 7 and sum(map(len, coming().values())) > 50
     program = need("ruby")
     codes = [code for items in coming().values() for code, _ in items if code.startswith("IO.")]
     assert codes
-    command_in(flatq.home / "bin")
     for code in codes:
         done = subprocess.run([program, "-e", f"print({code}); exit $?.exitstatus"],
-            env=flatq.environment({"PATH": f"{flatq.home}/bin:{os.environ['PATH']}"}),
-                              stdin=subprocess.DEVNULL, capture_output=True, timeout=100)
+            env={**flatq.env, "PATH": f"{LIB}:{os.environ['PATH']}"}, stdin=subprocess.DEVNULL,
+            capture_output=True, timeout=100)
         assert (done.returncode, done.stderr) == (0, b"") and done.stdout.strip().isdigit(), done
         assert flatq("pop", "jobs", check=0).out == b"a job"
-
-
-def quote(text):
-    return "'" + text.replace("'", "'\\''") + "'"
 
 
 def headings(page):
@@ -174,8 +158,7 @@ def test_links(page):
 
 
 def test_the_readme_is_for_a_first_visit():
-    lines = (ROOT / "README.md").read_text().splitlines()
-    assert len(lines) <= 200 and max(map(len, lines)) <= 100
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 200
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.parent.name != "lessons"],

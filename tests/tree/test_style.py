@@ -36,9 +36,6 @@ OURS = [path for path in SCRIPTS if LIB in path.parents or path == ROOT / "launc
 EXECUTABLES = [path for path in OURS if path.suffix != ".sh"]
 SOURCED = [path for path in OURS if path.suffix == ".sh"]
 
-# one letter for two things, since a user would try it first for both: push -n 11, pop -n 5
-TWO_MEANINGS = {"-n": {"LENGTH", "COUNT", "SECONDS"}}
-
 
 def name(path):
     return str(path.relative_to(ROOT))
@@ -57,16 +54,10 @@ def test_executable_has_its_header(path):
 @pytest.mark.parametrize("path", EXECUTABLES, ids=name)
 def test_header_names_the_options_that_are_taken(path):
     taken = re.search(r"\bgetopts :?(\S+) option\b", path.read_text())
-    assert taken or not [option for option, _, _ in headers.header(path).options if len(option)
-        == 2]
-    if taken:
-        letters = dict(re.findall(r"([A-Za-z0-9])(:?)", taken[1]))
-        letters.pop("h", None)
-        letters.pop("-", None)
-        named = {option[1:]: ":" if value else "" for option, value,
-            _ in headers.header(path).options if len(option) == 2}
-        named.pop("h", None)
-        assert named == letters
+    letters = dict(re.findall(r"([A-Za-z0-9])(:?)", taken[1] if taken else ""))
+    named = {option[1:]: ":" if value else "" for option, value, _ in headers.header(path).options
+        if len(option) == 2}
+    assert {**named, "h": ""} == {**letters, "h": ""}
 
 
 @pytest.mark.parametrize("path", SOURCED, ids=name)
@@ -97,7 +88,9 @@ def test_options_mean_one_thing():
     for verb in headers.verbs():
         for option, value, _ in headers.header(LIB / verb).options:
             values.setdefault(option, set()).add(value.split("[")[0])  # DELAY[,MOST] is a DELAY
-    assert {option: having for option, having in values.items() if len(having) > 1} == TWO_MEANINGS
+    # a user would try this letter first for both: push -n LENGTH, pop -n COUNT
+    assert {option: having for option, having in values.items() if len(having) > 1} == {
+        "-n": {"LENGTH", "COUNT", "SECONDS"}}
 
 
 @pytest.mark.parametrize("verb", headers.verbs())
@@ -123,33 +116,31 @@ def test_man_page_has_an_index_of_options():
         *(LIB / verb for verb in headers.verbs())]
     page = subprocess.run(words, stdout=subprocess.PIPE, text=True,
         check=True).stdout.replace("\\-", "-")
-    index = page.partition("\n.SH OPTIONS\n")[2].partition("\n.SH")[0]
-    assert [line.split(" ", 1)[1] for line in index.splitlines() if line.startswith(".B ")] == list(
-        headers.options())
-    assert [line for line in index.splitlines() if line in map(", ".join,
-        headers.options().values())] == [
-        ", ".join(verbs) for verbs in headers.options().values()]
+    index = page.partition("\n.SH OPTIONS\n")[2].partition("\n.SH")[0].splitlines()
+    verbs = [", ".join(verbs) for verbs in headers.options().values()]
+    assert [line[3:] for line in index if line.startswith(".B ")] == list(headers.options())
+    assert [line for line in index if line in verbs] == verbs
     assert "\n.SH EXIT STATUS\n" in page
 
 
 def test_lines_of_lib_fit_into_100_columns():
-    for path in [ROOT / "launch", *(ROOT / "lib").rglob("*")]:
-        if path.is_file():
-            for number, line in enumerate(path.read_text().splitlines(), 1):
-                assert len(line) <= 100, f"{path}:{number}"
+    for path in [ROOT / "launch", *filter(Path.is_file, LIB.rglob("*"))]:
+        assert not [line for line in path.read_text().splitlines() if len(line) > 100], path
+
+
+def passes(*words, cwd=ROOT):
+    done = subprocess.run(words, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True)
+    assert done.returncode == 0, done.stdout
 
 
 def test_shellcheck():
-    done = subprocess.run([ROOT / "tests/bin/lint", *([] if everything() else ["--quick"]),
-        need("shellcheck")], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    assert done.returncode == 0, done.stdout
+    passes("tests/bin/lint", *([] if everything() else ["--quick"]), need("shellcheck"))
 
 
 def test_ruff():
     """Mistakes in Python that need not be run to be seen (.ruff.toml)."""
-    done = subprocess.run([need("ruff"), "check", "--no-cache"], cwd=ROOT, stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, text=True)
-    assert done.returncode == 0, done.stdout
+    passes(need("ruff"), "check", "--no-cache")
 
 
 @pytest.mark.parametrize("part", [
@@ -159,14 +150,11 @@ def test_types(tmp_path, part):
     module("mypy")
     files = ["flatq"]
     if part == "wrapper":
-        files = ["flatq/shovel", *sorted(str(path.relative_to(ROOT / "python"))
-                                         for path in (ROOT / "python/flatq").glob("*.py"))]
+        files = ["flatq/shovel", *(ROOT / "python/flatq").glob("*.py")]
     else:
         module("pyspark")
-    words = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", tmp_path, *files]
-    done = subprocess.run(words, cwd=ROOT / "python", stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    assert done.returncode == 0, done.stdout
+    passes(sys.executable, "-m", "mypy", "--strict", "--cache-dir", tmp_path, *files,
+        cwd=ROOT / "python")
 
 
 @pytest.mark.parametrize("name_of_shell", SHELLS)
