@@ -11,11 +11,11 @@ Where the specification's prose and its listings differ, this follows the prose:
 named `:stats:...`; an error gives the role back; a get that finds nothing counts nothing.
 
 Each step that changes something is one script on the server (pressure.lua), so a client that dies
-leaves at most a role that it held while it waited. Waiting takes nothing out of any list. Three
-keys are ours: the holder of a role writes its identity and the end of its lease, by the server's
-clock, to `:producer_lease` or `:consumer_lease`; `create` writes a random value to
-`:flatq_created`. When the lease is over, the next client of ours takes the role, and `doctor` frees
-it for other programs. A client that was only slow finds that another has it, and changes nothing.
+leaves at most a role that it held while it waited. The holder of a role writes its identity and the
+end of its lease, by the server's clock, to `:producer_lease` or `:consumer_lease`, keys of ours.
+When the lease is over, the next client of ours takes the role, and `doctor` frees it for other
+programs. A client that was only slow finds that another has it, and changes nothing. `create`
+writes a random value to our third key, `:flatq_created`.
 """
 
 from __future__ import annotations
@@ -46,6 +46,16 @@ SUFFIXES = (
     ":flatq_created",
 )
 STATISTICS = tuple(suffix[7:] for suffix in SUFFIXES if suffix.startswith(":stats:"))
+#: What an error of redis-py's means, by the first word of its text or the name of its class; the
+#: code 0 stands for 68 before anything was asked, else 69
+ERRORS: dict[str, tuple[type[Error], int]] = {
+    "MISCONF": (Disk, 74), "NOREPLICAS": (Disk, 74), "OutOfMemoryError": (Disk, 74),
+    "AuthenticationError": (Denied, 77), "AuthorizationError": (Denied, 77),
+    "NoPermissionError": (Denied, 77), "ReadOnlyError": (Denied, 77),
+    "BUSY": (Unreachable, 69), "BusyLoadingError": (Unreachable, 69),
+    "MasterDownError": (Unreachable, 69), "ConnectionError": (Unreachable, 0),
+    "TimeoutError": (Unreachable, 0), "RedisError": (Invalid, 65),
+}
 
 
 def library() -> Any:
@@ -86,7 +96,7 @@ class Role:
         self.nonce = nonce if pid == os.getpid() else secrets.token_hex(8)
 
     def step(self, action: str, key: str | None = None, body: bytes = b"") -> list[bytes]:
-        """Run the action as soon as it is possible: when the list `key`, else the role, is there."""
+        """Run the action as soon as the list `key`, else the role, is there."""
         queue = self.queue
         name = queue.key(f":{self.name}_free" if key is None else key)
         while True:
@@ -106,17 +116,18 @@ class Role:
             self.queue._owed[self.name] = os.getpid(), self.nonce
 
     def __enter__(self) -> Role:
-        """Return the role."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        """Give the role back if something was raised."""
         if kind is not None:
             self.give()
 
 
 class Message:
-    """The message at the head, in the queue until `done`; see Queue.hold."""
+    """The message at the head, in the queue until `done`; see Queue.hold.
+
+    `with message:` takes it out at the end, and leaves it if something is raised.
+    """
 
     def __init__(self, role: Role, body: bytes) -> None:
         self.role, self.body = role, body
@@ -132,11 +143,9 @@ class Message:
         self.role.step("peek", "")
 
     def __enter__(self) -> Message:
-        """Return the message."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        """Take the message out; leave it if something was raised."""
         if not self.settled:
             with self.role:
                 if kind is None:
@@ -179,8 +188,7 @@ class Queue:
         self.client, self.lease = client, lease
         self._options: dict[str, Any] = {"username": username, "password": password, "ssl": tls}
         self._redis: Any = None
-        #: of each role, the process and the nonce with which it may still have it: the server was
-        #: gone when it was to be given back
+        #: Of each role that could not be given back: the process and the nonce that may have it
         self._owed: dict[str, tuple[int, str]] = {}
 
     @staticmethod
@@ -191,13 +199,12 @@ class Queue:
         """
         parts = urllib.parse.urlsplit(url)
         scheme = parts.scheme.removeprefix("pressure+")
-        db, slash, name = parts.path.lstrip("/").partition("/")
-        if not slash or not db.isdigit():
-            db, name = "", db + slash + name
+        name = parts.path.lstrip("/")
+        db, _, rest = name.partition("/")
+        db, name = (db, rest) if rest and db.isdigit() else ("", name)
         try:
-            port, base = parts.port, whole(db)
-            known = not db or base is not None and base < 2**31
-            if scheme not in ("redis", "rediss") or not name or not known:
+            port, base = parts.port, int(db) if db else None
+            if scheme not in ("redis", "rediss") or not name or len(db) > 9:
                 raise ValueError
         except ValueError:
             shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
@@ -210,7 +217,6 @@ class Queue:
         return Queue(urllib.parse.unquote_to_bytes(name), **given)
 
     def __repr__(self) -> str:
-        """Return what the queue is called, and where it is."""
         return f"Queue({self.name!r}, host={self.host!r}, port={self.port}, db={self.db})"
 
     def key(self, suffix: str) -> bytes:
@@ -220,8 +226,6 @@ class Queue:
     def identity(self) -> str:
         """Return our identifying value in `:producer` and `:consumer`."""
         return self.client or f"{socket.gethostname()}:{os.getpid()}:{threading.get_native_id()}"
-
-    # ---- the verbs of the specification
 
     def create(self, bound: int = 0) -> None:
         """Create the queue; bound: the most messages it holds, 0 for no limit.
@@ -271,8 +275,7 @@ class Queue:
     def hold(self, wait: float | None = None) -> Message:
         """Return the oldest message, which stays in the queue until `done`, and we its consumer.
 
-        `with queue.hold() as message:` takes it out at the end, and leaves it if something is
-        raised. For longer than the lease, say `keep` in time.
+        If that takes longer than the lease, call `keep` in time. Raises the errors of `get`.
         """
         with Role(self, "consumer", wait) as role:
             role.step("take")
@@ -303,8 +306,6 @@ class Queue:
     def created(self) -> str:
         """Return the random value of our last `create`, or "": other programs do not write it."""
         return self._look()[2].decode(errors="replace")
-
-    # ---- beyond it
 
     def info(self) -> dict[str, Any]:
         """Return the server's INFO."""
@@ -337,12 +338,10 @@ class Queue:
             other._options, other._redis = self._options, self._redis
             yield other
 
-    # ---- Redis
-
     def _connection(self) -> Any:
         known = self._redis
-        # No lock: a child that is forked meanwhile would find it held. Of two threads that come
-        # first, each may make a client; one of these stays
+        # No lock, which a child that is forked meanwhile would find held: two threads may each
+        # make a client
         if known is None or known[0] != os.getpid():
             redis = library()
             client = redis.Redis(
@@ -359,7 +358,7 @@ class Queue:
         return known
 
     def _ask(self, question: Any) -> Any:
-        _, client, _ = self._connection()
+        client = self._connection()[1]
         return self._known(lambda: question(client), 69)
 
     def _known(self, question: Any, code: int) -> Any:
@@ -373,27 +372,17 @@ class Queue:
             return answer
         except exceptions.RedisError as error:
             text = f"{where}: {' '.join(str(error).split()) or type(error).__name__}"
-            # redis-py has no class for these codes of Redis
-            codes = {"MISCONF": (Disk, 74), "NOREPLICAS": (Disk, 74), "BUSY": (Unreachable, 69)}
-            kind, number = codes.get(str(error).partition(" ")[0]) or next(
-                (kind, number) for names, kind, number in (
-                    (("AuthenticationError", "AuthorizationError", "NoPermissionError",
-                      "ReadOnlyError"), Denied, 77),
-                    (("OutOfMemoryError",), Disk, 74),
-                    (("BusyLoadingError", "MasterDownError"), Unreachable, 69),
-                    (("ConnectionError", "TimeoutError"), Unreachable, code),
-                    (("RedisError",), Invalid, 65))
-                if isinstance(error, tuple(getattr(exceptions, name) for name in names)))
-            raise kind(text if kind is Unreachable else f"queue '{self.name}': {text}", number,
-                       "pressure") from None
+            names = str(error).split(" ", 1)[:1] + [kind.__name__ for kind in type(error).__mro__]
+            kind, number = next(ERRORS[name] for name in names if name in ERRORS)
+            raise kind(text if kind is Unreachable else f"queue '{self.name}': {text}",
+                       number or code, "pressure") from None
         except (OSError, UnicodeError) as error:
             if code == 68 and isinstance(error, OSError):
                 raise of_system(where, error) from None
             raise Unreachable(f"{where}: {error}", code, "pressure") from None
         finally:
-            # After any error. RACE: a signal's handler may raise after a command was sent and
-            # before its answer was read: on that connection, the next command would take that
-            # answer for its own, and a put that was refused would count as done
+            # RACE: a signal's handler may raise before an answer was read: on that connection, the
+            # next command would take it for its own, and a put that was refused would count as done
             if not answered:
                 self._redis = None
 
