@@ -15,8 +15,7 @@ class Error(Exception):
 
     def __init__(self, message: str = "", code: int | None = None, verb: str = "") -> None:
         super().__init__(message)
-        self.code = code
-        self.verb = verb
+        self.code, self.verb = code, verb
         self.ids: list[int] = []
 
 
@@ -33,10 +32,7 @@ class Missing(Error, LookupError):
 
 
 class Empty(Error, queue.Empty):
-    """66 from pop, reserve, peek, drain and claim: nothing is there, or no such queue.
-
-    Or a lease ended before the message was written out.
-    """
+    """66 from pop, reserve, peek, drain and claim: nothing is there, or no such queue."""
 
 
 class NotYours(Error):
@@ -67,10 +63,9 @@ class Full(Error, queue.Full):
 
 
 class Busy(Error):
-    """75 from other verbs: messages are left (drop), or the door has ended the connection.
+    """75: messages are left (drop), the door ended the connection, or no process can be had.
 
-    From each: the system has no process or file for it just now. 73 from pressure: another client
-    has the role.
+    73 from pressure: another client has the role.
     """
 
 
@@ -79,10 +74,7 @@ class Denied(Error):
 
 
 class TimedOut(Error, TimeoutError):
-    """The verb took longer than Queue(timeout=...) allows, and was ended.
-
-    It may have done what was asked.
-    """
+    """The verb took longer than Queue(timeout=...); it may have done what was asked."""
 
 
 ERRORS: dict[int | tuple[int, str], type[Error]] = {

@@ -1,7 +1,7 @@
 """A queue, and a message reserved from it. Each method runs the verb of its name once.
 
-The methods are written once, as coroutines for asyncio. `Queue` runs the same coroutines without an
-event loop: they never suspend there.
+The methods are coroutines for asyncio. `Queue` runs the same ones without a loop: they never
+suspend there.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class _Queue(ABC):
         if self.host and path is not None:
             raise ValueError("a queue behind a door has no path here")
         self.path = None if path is None else os.path.abspath(os.fspath(path))
-        #: What a verb finds in its environment beside ours
+        #: What a verb finds in its environment, beside ours
         self.env = {} if self.path is None else {"FLATQ_DIR": self.path}
         self.timeout = timeout
 
@@ -169,7 +169,6 @@ class _Queue(ABC):
     def _call(self, verb: str, parse: Callable[[bytes], T], *operands: str,
               **given: Any) -> Awaitable[T]:
         return self._run(self._made(verb, parse, *operands, **given))
-
 
     def close(self) -> Any:
         """Do as shutdown, which is the name to use."""
@@ -219,10 +218,10 @@ class AsyncQueue(_Queue):
                         lease: float | None = None, wait: float = 0) -> Sequence[int]:
         """Store messages, in order, and return their ids; options as for push.
 
-        If no body has a NUL, or none has a newline, one process stores all or
-        none; a crash, or a disk that fails, may leave the first of more than
-        500. Else they are stored one by one, and an Error has the `ids` of
-        those that were stored. Raises Full, Closed, Invalid.
+        All or none are stored if no body has a NUL, or none has a newline; a
+        crash, or a disk that fails, may leave the first of more than 500. Else
+        they are stored one by one, and an Error has the `ids` of those that
+        were. Raises Full, Closed, Invalid.
         """
         every = [_body(body) for body in bodies]
         for flag, end in (("-0", b"\0"), ("-l", b"\n")):
@@ -250,9 +249,9 @@ class AsyncQueue(_Queue):
     async def drain(self, count: int | None = None, *, end: bytes | None = None) -> list[bytes]:
         """Take and delete all ready messages, or `count`; [] if there is none.
 
-        One process takes all. What came before an Error or a cancellation is
-        returned; any other exception has it as `taken`. The last of these may
-        come again. `end` is deprecated: a message may hold any bytes.
+        What came before an Error or a cancellation is returned; any other
+        exception has it as `taken`. The last of these may come again. `end`
+        is deprecated: a message may hold any bytes.
         """
         if end is not None:
             warnings.warn("Queue.drain: end is not needed", DeprecationWarning, stacklevel=4)
@@ -274,12 +273,10 @@ class AsyncQueue(_Queue):
             return taken
 
     async def reserve(self, *, wait: float = 0, lease: float | None = None) -> AsyncReserved:
-        """Take a message until it is deleted, released or buried.
+        """Take a message until it is deleted, released or buried; see Reserved.
 
-        `with queue.reserve() as message:` deletes it at the end, and releases
-        it if something is raised. wait: seconds to wait for one; lease:
-        seconds until others can take it; None: as it was pushed. Raises
-        Empty, Closed.
+        wait: seconds to wait for one; lease: seconds until others can take it;
+        None: as it was pushed. Raises Empty, Closed.
         """
         message: AsyncReserved = await self._call("reserve", self._message, w=wait, t=lease)
         return message
@@ -328,11 +325,11 @@ class AsyncQueue(_Queue):
         return await self._call("peek", bytes, *operands, s=state)
 
     async def claim(self, consumer: str, count: int | None = None) -> list[Segment]:
-        """Take many messages under a name of your own, and return all it holds.
+        """Take messages, until `consumer`, a name of your own, holds `count`.
 
-        It takes until the name holds `count`: None: 10,000; 0: no more. The
-        oldest come first. Only settle and unclaim end this, no crash does. Not
-        through a door. Raises Empty, Closed, Invalid.
+        Return all it holds, the oldest first. count: None: 10,000; 0: take no
+        more. No crash ends this, but settle and unclaim do. Not through a
+        door. Raises Empty, Closed, Invalid.
         """
         return await self._call("claim", _segments, c=consumer, n=count)
 
@@ -380,19 +377,19 @@ class AsyncQueue(_Queue):
         return 0 < stats["bound"] <= held
 
     async def put(self, body: Bytes, block: bool = True, timeout: float | None = None) -> Id:
-        """Push as queue.Queue does, and wait for room; timeout: in seconds."""
+        """Push as queue.Queue does, and wait for room, for `timeout` seconds."""
         return await AsyncQueue.push(self, body, wait=_wait(block, timeout))
 
     async def put_nowait(self, body: Bytes) -> Id:
-        """Push as queue.Queue does, without waiting: raise Full."""
+        """Do as put(body, False). Raises Full."""
         return await AsyncQueue.push(self, body)
 
     async def get(self, block: bool = True, timeout: float | None = None) -> bytes:
-        """Pop as queue.Queue does, and wait for a message; timeout: in seconds."""
+        """Pop as queue.Queue does, and wait for one, for `timeout` seconds."""
         return await AsyncQueue.pop(self, wait=_wait(block, timeout))
 
     async def get_nowait(self) -> bytes:
-        """Pop as queue.Queue does, without waiting: raise Empty."""
+        """Do as get(False). Raises Empty."""
         return await AsyncQueue.pop(self)
 
     async def create(self, *, bound: int | None = None, most_tries: int | None = None) -> None:
@@ -413,7 +410,7 @@ class AsyncQueue(_Queue):
     async def drop(self, *, force: bool = False) -> None:
         """Remove the queue.
 
-        Raises Missing, and Busy if messages are left and `force` is not given.
+        Raises Missing, and without `force` Busy if messages are left.
         """
         await self._call("drop", _nothing, f=force)
 
@@ -435,16 +432,14 @@ class AsyncQueue(_Queue):
 class Queue(_Queue):
     """A queue of flatq: each method runs a verb, which is a process.
 
-    Queue("jobs") is in the spool $FLATQ_DIR, Queue("jobs", "/srv/spool") in
-    that one. Queue("host:1234/jobs") is behind the line door there,
-    Queue("unix:/run/flatq/jobs") behind the socket /run/flatq, and
-    Queue("ssh://user@host:22/jobs") is reached by ssh. Creating the object does
-    nothing; the first push creates the queue on disk.
+    Creating the object does nothing; the first push creates the queue on disk.
 
     Parameters
     ----------
-    name : the queue, and the door to it if there is one
-    path : the directory of the spool
+    name : the queue, or one behind a line door: "host:1234/jobs",
+        "unix:/run/flatq/jobs" at the socket /run/flatq,
+        "ssh://user@host:22/jobs"
+    path : the directory of the spool; None: $FLATQ_DIR
     timeout : seconds that a verb may take beyond the time it was told to wait,
         then TimedOut; None: no limit
 
@@ -453,9 +448,9 @@ class Queue(_Queue):
     for a door, Unreachable.
 
     Objects may be shared by threads, inherited by fork and pickled. An
-    interruption of a call (^C) ends the verb first, which gives back what it
-    has not handed out. If a pop or push had just ended, its message is deleted
-    or stored all the same: if that matters, use `reserve` and `key`.
+    interruption of a call (^C) ends the verb first. If a pop or push had just
+    ended, its message is deleted or stored all the same: if that matters, use
+    `reserve` and `key`.
 
     Examples
     --------
@@ -492,9 +487,8 @@ class Queue(_Queue):
         """Reserve one message after the other, until nothing comes.
 
         Each is deleted when the next turn of the loop begins. An exception in
-        the loop, and `break`, give it back: before a `break`, call its
-        `delete` if it is done. wait: seconds to wait for each; lease: as for
-        reserve.
+        the loop, and `break`, give it back: if it is done, call its `delete`
+        before. wait: seconds to wait for each; lease: as for reserve.
         """
         with suppress(Empty, Closed):
             while True:
@@ -502,11 +496,7 @@ class Queue(_Queue):
                     yield message
 
     def __iter__(self) -> Iterator[bytes]:
-        """Pop until nothing is ready.
-
-        Each message is deleted before the loop sees it: for work that may
-        fail, use reservations.
-        """
+        """Pop until nothing is ready; for work that may fail, use reservations."""
         with suppress(Empty, Closed):
             while True:
                 yield self.pop()
@@ -532,28 +522,26 @@ class AsyncReserved(_Reserved):
         self.settled = True
 
     async def delete(self) -> None:
-        """Delete it. Raises NotYours."""
+        """See Queue.delete."""
         await AsyncReserved._settle(self, "delete")
 
     async def release(self, *, priority: int | None = None, delay: float | None = None) -> None:
-        """Give it back; see Queue.release. Raises NotYours."""
+        """See Queue.release."""
         await AsyncReserved._settle(self, "release", p=priority, d=delay)
 
     async def bury(self, *, reason: str | None = None, priority: int | None = None) -> None:
-        """Set it aside; see Queue.bury. Raises NotYours."""
+        """See Queue.bury."""
         await AsyncReserved._settle(self, "bury", r=reason, p=priority)
 
     async def touch(self, *, lease: float | None = None) -> None:
-        """Keep it for longer; see Queue.touch. Raises NotYours."""
+        """See Queue.touch."""
         await self.queue._call("touch", _nothing, self.receipt, t=lease)
 
     async def __aenter__(self) -> AsyncReserved:
-        """Return the message."""
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
                         trace: Any) -> None:
-        """Delete the message; release it if something was raised."""
         if self.settled:
             return
         if kind is None:
@@ -567,10 +555,9 @@ class AsyncReserved(_Reserved):
 class Reserved(_Reserved):
     """A message that is yours for a while.
 
-    As a context manager it is deleted at the end, and released if something is
-    raised, whatever that is; neither if it was deleted, released or buried
-    inside. A delete that comes too late raises NotYours: somebody else has the
-    message by now.
+    `with queue.reserve() as message:` deletes it at the end, and releases it if
+    something is raised, unless it was deleted, released or buried inside. A
+    delete that comes too late raises NotYours: somebody else may have it.
 
     Attributes
     ----------
@@ -585,5 +572,4 @@ class Reserved(_Reserved):
     __exit__ = _now(AsyncReserved.__aexit__)
 
     def __enter__(self) -> Reserved:
-        """Return the message."""
         return self

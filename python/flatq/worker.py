@@ -5,11 +5,10 @@
     Worker("shop.images:resize", ["urgent", "jobs"], jobs=2, limit=300).run()
     Worker(resize, until_empty=True).run()
 
-What `flatq work -h` promises holds. The function, which may be an `async` one, is called with the
-message's bytes, in a process of its own, with FLATQ_ID, FLATQ_QUEUE and FLATQ_TRIES in os.environ.
-If it returns, the message is deleted. If it raises, the traceback goes to stderr and the message
-comes again later; after `most_tries` it is buried with the reason `exit-70`, or SystemExit's
-number. In a shell:
+The function, which may be an `async` one, is called with the message's bytes, in a process of its
+own, with the environment that `flatq work -h` describes. If it returns, the message is deleted. If
+it raises, the traceback goes to stderr and the message comes again later; after `most_tries` it is
+buried with the reason `exit-70`, or SystemExit's number. In a shell:
 
     flatq work -q jobs -- python3 -m flatq.worker shop.images:resize
 """
@@ -43,8 +42,7 @@ class Worker:
     Parameters
     ----------
     job : a function of a module or a script, or its path,
-        "package.module:name" or "path/to/file.py:name". What cannot be
-        imported by such a path is a ValueError
+        "package.module:name" or "path/to/file.py:name"; else ValueError
     path : the spool
     jobs : processes side by side
     lease, limit : seconds until a worker that hangs, and a job, is given up
@@ -52,7 +50,7 @@ class Worker:
         with each try
     most_tries : after so many a message is buried; 0: never
     count : stop after so many messages
-    wait : stop when for so many seconds nothing has come
+    wait : stop when nothing has come for so many seconds
     until_empty : stop when nothing is there
     """
 
@@ -109,12 +107,12 @@ class Worker:
             process = start([*with_us(os.getpid()), *self.command()], env=self.environment())
             for number in came:
                 process.send_signal(number)
-            try:
-                status = process.wait()
-            except BaseException:
+            status = process.wait()
+        except BaseException:
+            if process:
                 process.terminate()
                 process.wait()
-                raise
+            raise
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
@@ -174,7 +172,7 @@ async def _awaited(done: Any) -> None:
 def main() -> int:
     """Work on one message from standard input.
 
-    Return 127, on which the worker stops and keeps the message, if there is no such function.
+    Return 127 if there is no such function: the worker stops and keeps the message.
     """
     words = [word for word in sys.argv[1:] if word != "--import"]
     if len(words) != 1 or words[0] == "-h":
