@@ -135,6 +135,7 @@ class Scenario:
     # body
     singly: bool = False
     queue: str = "q"
+    others: tuple[str, ...] = ()  # queues whose files may be unreadable: the act succeeds
     # lines on standard error that there may be at most, a door's log among them
     complaints: int = 1
     prepare: Callable[[Path], None] | None = None
@@ -241,6 +242,11 @@ LARGE = b"0123456789abcdef" * 16384  # is written in 64 pieces, while a pipe hol
 FLAT = (*pushes(1, 6), v("wal"))
 LEASED = (*pushes(1, 2), v("reserve -t 999999 q"))
 CLAIMED = (*pushes(1, 3), v("claim -c me -n 2 q"))
+#: Queues `a` and `z`, each with a message in each state.
+STATES = tuple(v(text.replace("Q", queue), stdin) for queue in "az" for text, stdin in (
+    ("push -l Q", b"\n".join(lines(1, 9))), ("push -d 999999 Q", b"later"),
+    ("push -k key Q", b"keyed"), ("claim -c me -n 1 Q", b""), ("reserve -t 999999 Q", b""),
+    ("bury RECEIPT", b""), ("reserve -t 999999 Q", b""), ("create -b 99 Q", b"")))
 MANY = b"\n".join(lines(3, 140))
 POPS = '"$lib/pop" -w 3 q'
 PUSHES = '"$lib/push" -w 3 q'
@@ -323,6 +329,8 @@ def _basic() -> list[Scenario]:
              instead=True),
         make("pop of two queues", (v("create p"), *pushes(1, 2)), v("pop p q"), 2, old=1,
         delivers=True),
+        make("pop at a boot, beside others", (*STATES, *pushes(1, 2)), v("pop q"), 2, old=1,
+        delivers=True, prepare=layout.reboot, others=("a", "z")),
         make("pop -l", (*FLAT, *pushes(7, 9)), v("pop -l -n 8 q"), 9, old=8, delivers=True),
         make("drain", (*FLAT, *pushes(7, 9)), v("drain q"), 9, old=9, delivers=True),
         make("drain -a", (*FLAT, *pushes(7, 9)), v("drain -a q", b"ok\nok\n"), 9, old=9,

@@ -230,3 +230,16 @@ def test_a_body_that_cannot_be_read_at_two_tries(flatq, verb):
     assert buried(flatq, "unreadable") == 1 and b"next" in said and b"bad" not in said
     flatq("kick", "q", check=0)
     assert pop(flatq, "q") == b"bad"
+
+
+@pytest.mark.parametrize("words, asked, said", [
+    (["list"], b"", b"z"), (["stat"], b"", b"queue z"), (["wal"], b"", b""),
+    (["http"], b"GET /queue HTTP/1.1\r\nHost: x\r\n\r\n", b"HTTP/1.1 500 ")])
+def test_a_queue_that_cannot_be_looked_at_is_there(flatq, words, asked, said):
+    """`[ -d` is false of it too: GET of any group answered that nothing is there."""
+    push(flatq, b"one", "q")
+    if words != ["http"]:
+        flatq("create", "z", check=0)
+    done = faulty(flatq, "newfstatat,fstatat64,stat,stat64,statx", flatq.spool / "q/wal", *words,
+        when="1+", input=asked)
+    assert (done.returncode, said in done.stdout) == (0 if asked else 74, True), done

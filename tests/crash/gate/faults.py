@@ -24,11 +24,13 @@ SHORT = tuple(f"short, {part}" for part in _PARTS)
 ONCE, LASTING = tuple(ERRORS), tuple(f"{name} lasting" for name in ERRORS)
 #: Faults of writing the answer: the other end is gone, or it is a file on a full disk.
 OUTPUT = {"output EPIPE": errno.EPIPE, "output ENOSPC": errno.ENOSPC}
-#: Faults of looking at a file of the spool, listing or reading it: the error, the kinds of call.
+#: Faults of looking at a file of the spool, listing or reading it: the error, the kinds of call. A
+#: lasting one also strikes each later one of them on that file.
 READS: dict[str, tuple[int, frozenset[str]]] = {
     "read EIO": (errno.EIO, gate.READS),
     "read ENOMEM": (errno.ENOMEM, frozenset({"look", "list"})),
     "read EACCES": (errno.EACCES, frozenset({"look"})),
+    "read EIO lasting": (errno.EIO, gate.READS),
 }
 #: A process of the verb is killed when all that it was to do is done, or before its program is run;
 #: or it cannot be made. The kinds of call that are struck.
@@ -36,7 +38,7 @@ ENDS = {"killed at its end": "exit", "killed at its start": "exec", "no process"
 #: The faults of the family `crash`.
 FAULTS = (*KILLS, *SHORT, *ONCE, *LASTING, *OUTPUT)
 _KINDS = {**dict.fromkeys(ONCE, "error"), **dict.fromkeys(LASTING, "error lasting"),
-    **dict.fromkeys(OUTPUT, "error of the output"), **dict.fromkeys(READS, "error")}
+    **dict.fromkeys(OUTPUT, "error of the output"), **dict.fromkeys(READS, "error"), "read EIO lasting": "error lasting"}
 
 
 def kind(name: str) -> str:
@@ -56,9 +58,11 @@ def make(name: str, point: int) -> gate.Fault:
     if name in OUTPUT:
         return gate.Fault("errno", point, errno=OUTPUT[name], only=frozenset({"write"}),
             output=True)
-    if name == "no process" or name in READS:
-        number = READS[name][0] if name in READS else errno.EAGAIN
-        return gate.Fault("errno", point, errno=number)
+    if name in READS:
+        return gate.Fault("errno_file" if name.endswith(" lasting") else "errno", point,
+            errno=READS[name][0])
+    if name == "no process":
+        return gate.Fault("errno", point, errno=errno.EAGAIN)
     number, only = ERRORS[name.removesuffix(" lasting")]
     return gate.Fault("errno_from" if name in LASTING else "errno", point, errno=number, only=only)
 
@@ -91,8 +95,11 @@ def befall(call: gate.Call, names: Iterable[str] = FAULTS) -> list[str]:
 
 
 def points(calls: Sequence[gate.Call], names: Iterable[str] = FAULTS) -> list[tuple[str, int]]:
-    """Every fault at every call that it can befall."""
-    return [(name, call.seq) for call in calls for name in befall(call, tuple(names))]
+    """Every fault at every call that it can befall; a read that keeps failing, at the first of its
+    file."""
+    first = {call.paths: call.seq for call in reversed(calls)}
+    return [(name, call.seq) for call in calls for name in befall(call, tuple(names))
+        if name != "read EIO lasting" or first[call.paths] == call.seq]
 
 
 def named(fault: gate.Fault, known: Sequence[gate.Call]) -> gate.Fault:

@@ -55,7 +55,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Union
 
 AnyPath = Union[str, bytes, "os.PathLike[str]"]
-FAULT_KINDS = ("kill_tree", "kill_one", "errno", "errno_from", "torn", "short")
+FAULT_KINDS = ("kill_tree", "kill_one", "errno", "errno_from", "errno_file", "torn", "short")
 #: Kinds of call that need room, which ENOSPC and EDQUOT strike (on some file systems "rename" too).
 SPACE: frozenset[str] = frozenset({"open", "write", "mkdir", "mknod", "link", "symlink",
     "fallocate"})
@@ -73,9 +73,9 @@ class Fault:
     or only in part.
 
     kind: "kill_tree": SIGKILL to every process. "kill_one": only to the caller; the rest goes on.
-        "errno": the call fails with `errno`. "errno_from": so does every later one. "torn": `size`
-        bytes of a write are carried out, then as kill_tree. "short": `size` bytes are carried out
-        and the call returns that.
+        "errno": the call fails with `errno`. "errno_from": so does every later one. "errno_file": so
+        does every later one of READS on that path. "torn": `size` bytes of a write are carried out,
+        then as kill_tree. "short": `size` bytes are carried out and the call returns that.
     size: bytes; negative: all but so many; None: half. What is no write, or too small to be cut so,
         is left alone.
     only: the kinds of call (`Call.kind`) that it may strike, as in SPACE; None: all.
@@ -307,6 +307,7 @@ class _Gate:
         self.count_stdout, self.kinds = count_stdout, kinds
         self.result, self.over = Result(), False
         self.met = 0  # the number of counted calls that the fault means
+        self.struck: tuple[str, ...] = ()  # the paths of the first call that it struck
         self.child = 0  # 0 before the fork, and again when it has been reaped
         self.before, self.filters = set(_children("self")), _status("self", b"Seccomp_filters")
         self.files = contextlib.ExitStack()
@@ -490,7 +491,8 @@ class _Gate:
             self._restart(pid, args[1])
             self._reply(token, flags=_CONTINUE)
             return
-        if self.kinds and self.result.fired and self.fault and self.fault.kind != "errno_from":
+        lasts = self.fault and self.fault.kind in ("errno_from", "errno_file")
+        if self.kinds and self.result.fired and self.fault and not lasts:
             # No call after the strike counts, and of reads there are thousands
             self._reply(token, flags=_CONTINUE)
             return
@@ -502,7 +504,8 @@ class _Gate:
                 for stream in (1, 2):
                     self.collect(stream)
                 self.each(call, b"".join(self.collected[1]), b"".join(self.collected[2]))
-            if call and self.fault and self.fault.strikes(call, self.met, self.result.fired > 0):
+            if call and self.fault and (self._stays(call)
+                    or self.fault.strikes(call, self.met, self.result.fired > 0)):
                 call = self._strike(self.fault, call, token, args, pieces)
             elif not self._reply(token, flags=_CONTINUE):
                 return
@@ -515,6 +518,8 @@ class _Gate:
         if call:
             self.result.calls.append(call)
             self.result.fired += call.fate != "run"
+            if call.fate != "run":
+                self.struck = self.struck or call.paths
             self.met += bool(self.fault and self.fault.means(call))
 
     def _restart(self, pid: int, action: int) -> None:
@@ -526,6 +531,10 @@ class _Gate:
                 flags = int.from_bytes(memory.read(8), sys.byteorder)
                 memory.seek(action + 8)
                 memory.write((flags | _SA_RESTART).to_bytes(8, sys.byteorder))
+
+    def _stays(self, call: Call) -> bool:
+        return self.fault is not None and self.fault.kind == "errno_file" and (call.kind in READS
+            and call.paths == self.struck)
 
     def _strike(self, fault: Fault, call: Call, token: int, args: list[int],
                 pieces: list[tuple[int, int]]) -> Call | None:
