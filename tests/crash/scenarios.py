@@ -242,11 +242,6 @@ LARGE = b"0123456789abcdef" * 16384  # is written in 64 pieces, while a pipe hol
 FLAT = (*pushes(1, 6), v("wal"))
 LEASED = (*pushes(1, 2), v("reserve -t 999999 q"))
 CLAIMED = (*pushes(1, 3), v("claim -c me -n 2 q"))
-#: Queues `a` and `z`, each with a message in each state.
-STATES = tuple(v(text.replace("Q", queue), stdin) for queue in "az" for text, stdin in (
-    ("push -l Q", b"\n".join(lines(1, 9))), ("push -d 999999 Q", b"later"),
-    ("push -k key Q", b"keyed"), ("claim -c me -n 1 Q", b""), ("reserve -t 999999 Q", b""),
-    ("bury RECEIPT", b""), ("reserve -t 999999 Q", b""), ("create -b 99 Q", b"")))
 MANY = b"\n".join(lines(3, 140))
 POPS = '"$lib/pop" -w 3 q'
 PUSHES = '"$lib/push" -w 3 q'
@@ -329,8 +324,6 @@ def _basic() -> list[Scenario]:
              instead=True),
         make("pop of two queues", (v("create p"), *pushes(1, 2)), v("pop p q"), 2, old=1,
         delivers=True),
-        make("pop at a boot, beside others", (*STATES, *pushes(1, 2)), v("pop q"), 2, old=1,
-        delivers=True, prepare=layout.reboot, others=("a", "z")),
         make("pop -l", (*FLAT, *pushes(7, 9)), v("pop -l -n 8 q"), 9, old=8, delivers=True),
         make("drain", (*FLAT, *pushes(7, 9)), v("drain q"), 9, old=9, delivers=True),
         make("drain -a", (*FLAT, *pushes(7, 9)), v("drain -a q", b"ok\nok\n"), 9, old=9,
@@ -527,5 +520,13 @@ BASELINE = Scenario("three pushes, three pops", (v("create q"),), ("sh", "".join
     f"""if printf %s '{body.decode()}' | sh "$0/push" q >/dev/null; then printf '+{n}\\n'; fi\n"""
     for n, body in enumerate(THREE)) + 3 * """printf '<'; sh "$0/pop" q; printf ' %s>\\n' $?\n""",
     b""), THREE, delivers=True, complaints=6, tells=True)
+#: Queues `a` and `z`, each with a message in each state.
+STATES = tuple(v(text.replace("Q", queue), stdin) for queue in "az" for text, stdin in (
+    ("push -l Q", b"\n".join(lines(1, 9))), ("push -d 999999 Q", b"later"),
+    ("push -k key Q", b"keyed"), ("claim -c me -n 1 Q", b""), ("reserve -t 999999 Q", b""),
+    ("bury RECEIPT", b""), ("reserve -t 999999 Q", b""), ("create -b 99 Q", b"")))
+#: The scenario of the family `reads` alone.
+BESIDE = Scenario("pop at a boot, beside others", (*STATES, *pushes(1, 2)), v("pop q"), lines(1, 2),
+    old=lines(1, 1), delivers=True, prepare=layout.reboot, others=("a", "z"))
 #: All that have a name.
-NAMED = {**SCENARIOS, BASELINE.name: BASELINE}
+NAMED = {**SCENARIOS, BASELINE.name: BASELINE, BESIDE.name: BESIDE}

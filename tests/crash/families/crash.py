@@ -17,7 +17,7 @@ from typing import Any
 from .. import memo
 from ..gate import faults, gate
 from ..judge import layout, oracle, trees
-from ..scenarios import NAMED, Scenario, System, Words, build
+from ..scenarios import BESIDE, NAMED, Scenario, System, Words, build
 from ..trials import Family, Options, Seen, Trial, sample
 
 #: The verbs that may be killed in a second crash, on what the first one has left.
@@ -44,12 +44,17 @@ FAILURES = re.compile(rb"^(?:INTERNAL_ERROR|OUT_OF_MEMORY|(?:HTTP/1\.1 )?5\d\d)\
 
 
 def names(system: System) -> list[str]:
-    return [name for name in NAMED if not system.baseline or NAMED[name].tells]
+    return [name for name, one in NAMED.items() if not one.others
+        and (one.tells or not system.baseline)]
 
 
 def plain(system: System) -> list[str]:
     """What fails beside the syncs is the same with them."""
     return [name for name in names(system) if NAMED[name].sync == "off"]
+
+
+def reads(system: System) -> list[str]:
+    return plain(system) if system.baseline else [*plain(system), BESIDE.name]
 
 
 def _trials(family: str, known: Sequence[str], system: System, name: str, options: Options,
@@ -365,5 +370,5 @@ def lacks() -> str:
 FAMILIES = {name: Family(tuple(known), scenarios, functools.partial(_trials, name, tuple(known)),
         run, hour, lacks)
     for name, known, scenarios, hour in (("crash", faults.FAULTS, names, 9000),
-        ("reads", faults.READS, plain, 2500), ("ends", faults.ENDS, plain, 2500))}
+        ("reads", faults.READS, reads, 2500), ("ends", faults.ENDS, plain, 2500))}
 FAMILIES["double"] = Family(tuple(SECOND_VERBS), plain, _doubles, run, 2500, lacks)
