@@ -19,9 +19,11 @@ from pathlib import Path
 import pytest
 
 from conftest import LIB, free, listening, need, share, wait_for
-from engine import alive, calls_in, carriers, children, command_of, empty, end_launches, lies, pop, push, words_of
+from engine import (
+    alive, calls_in, carriers, children, command_of, empty, end_launches, lies, pop, push, words_of)
 from servers import certified
-from test_door import BOTH, Door, all_gone, ask, connect, door, named, ncat_above, tracing  # noqa: F401
+from stalk import Client, parent
+from test_door import BOTH, Door, all_gone, ask, connect, door, named, tracing  # noqa: F401
 
 from crash.families import clients as clients_
 from crash.families.clients import answer
@@ -33,18 +35,31 @@ BUSY = b"error 75 busy: too many connections, try again later\n"
 # ---- limits
 
 
-@pytest.mark.parametrize("kind, request_", [
-    ("line", b"pop -w 60\n"), ("beanstalk", b"reserve\r\n"),
-    ("http", b"GET /queue?wait=60 HTTP/1.1\r\nHost: x\r\n\r\n")])
-def test_more_at_once_than_the_limit(launched, flatq, kind, request_):
+# what waits for an hour; and a request that a door answers at once, and how
+WAITS = {
+    "line": (b"pop -w 3600 jobs\n", b"list nosuch\n", b"error 66 "),
+    "beanstalk": (b"reserve\r\n", b"use x\r\nquit\r\n", b"USING x\r\n"),
+    "http": (b"GET /queue?wait=3600 HTTP/1.1\r\nHost: x\r\n\r\n",
+             b"GET /nothing HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", b"HTTP/1.1 404 "),
+}
+
+
+@pytest.fixture
+def limited(launched):
+    """limited(DOOR) serves three clients at once, and lets them be idle."""
+    return lambda kind: launched(*["-k"] * (kind == "line"), "-m", "3", "-i", "0", door=kind)
+
+
+@pytest.mark.parametrize("kind", WAITS)
+def test_more_at_once_than_the_limit(limited, flatq, kind):
     """Of twenty clients that ask at once, three wait. The others were served too, since their
     handlers had read their request when the guard told them that there were too many."""
-    flatq("create", "default", check=0)
-    one = launched(*(["-k"] if kind == "line" else []), "-m", "3", "-i", "0", door=kind)
+    flatq("create", "jobs", check=0)
+    one = limited(kind)
     clients = [socket.create_connection(("127.0.0.1", one.port)) for _ in range(20)]
     try:
         for client in clients:
-            client.sendall(request_)
+            client.sendall(WAITS[kind][0])
 
         def ended():
             ready, _, _ = select.select(clients, [], [], 0)
@@ -215,7 +230,9 @@ def test_a_second_just_before_the_end_is_known(untold, flatq, stub, tmp_path):
     with context.wrap_socket(one.connect()) as client:
         client.sendall(b"pop jobs\n")
         wait_for(held.exists, "the handler has the message")
-        ncat = ncat_above(int(held.read_text()))
+        ncat = int(held.read_text())
+        while command_of(ncat) != "ncat":
+            ncat = parent(ncat)
         wait_for(guard.has_read, "the guard knows the verb")
         kill([guard.pid, ncat], signal.SIGSTOP)
         guard.is_told()
@@ -244,17 +261,10 @@ def test_many_idle_connections_cost_little_each_second(untold, flatq):
         client.close()
 
 
-WAITS = {
-    "line": (b"pop -w 100000 jobs\n", b"list nosuch\n", b"error 66 "),
-    "http": (b"GET /queue?wait=3600 HTTP/1.1\r\nHost: x\r\n\r\n",
-             b"GET /nothing HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", b"HTTP/1.1 404 "),
-}
-
-
-@pytest.mark.parametrize("kind", WAITS)
-def test_who_waits_and_is_gone_keeps_no_place(flatq, launched, kind):
+@pytest.mark.parametrize("kind", ["line", "http"])
+def test_who_waits_and_is_gone_keeps_no_place(flatq, limited, kind):
     waits, asks, says = WAITS[kind]
-    one = launched(*(["-k"] if kind == "line" else []), "-m", "3", "-i", "0", door=kind)
+    one = limited(kind)
     clients = [one.connect() for _ in range(3)]
     for client in clients:
         client.send(waits)
@@ -378,16 +388,6 @@ def test_a_signal_at_any_step(shell, flatq, traced, number):
         all_gone(flatq.spool)
 
 
-def test_a_launch_without_output_answers(flatq, free_port):
-    """ncat's pipe to a handler once got the number of the closed output, and no client an
-    answer."""
-    push(flatq, b"x")
-    process = flatq.start("./launch", "-k", "-p", str(free_port), stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    assert ask(free_port, b"pop\n") == b"x"
-    assert not end_launches(flatq.spool, process)
-
-
 FORKS = "clone,clone3,fork,vfork"
 
 
@@ -494,14 +494,14 @@ def guard(shell, flatq):
     """guard(TEXT, SCRIPT): what the guard prints that reads these lines, and its exit code. SCRIPT
     comes before; it may replace functions."""
     def run(said, script=""):
-        text = f"""lib=$1 FLATQ_VERB=launch; . "$lib/engine/common.sh"; shell_reset; need doors/guard engine/spool
-            launch_door=line launch_most=9 launch_idle=30 launch_parent='' launch_keep='' launch_unix='' launch_port=1
-            launch_address=here launch_group='' guard_group=$$
+        text = f"""lib=$1 FLATQ_VERB=launch; . "$lib/engine/common.sh"; shell_reset
+            need doors/guard engine/spool
+            launch_door=line launch_most=9 launch_idle=30 launch_port=1 launch_address=here
+            launch_parent='' launch_keep='' launch_unix='' launch_group='' guard_group=$$
             exec 6<&0; stop() {{ exit 9; }}; {script}
             guard; echo "$guard_list$guard_count" """
         return subprocess.run([flatq.shell, "-c", text, "-", LIB], input=said,
-            env=flatq.environment(None),
-                              capture_output=True, timeout=100, text=True)
+            env=flatq.environment(None), capture_output=True, timeout=100, text=True)
 
     return run
 
@@ -586,10 +586,6 @@ def test_defaults(flatq, stub, name, port, most):
         assert (bytes_, os.path.basename(handler)) == (limit, "handler" if name == "line" else name)
 
 
-def test_help(shell, flatq):
-    assert flatq("./launch", "-h", check=0).out.startswith(b"launch [OPTION ...] [DOOR ")
-
-
 # ---- a socket in the file system
 
 
@@ -608,6 +604,13 @@ def listened_at(path):
     """Without -k, a door's socket is gone for an instant after each connection."""
     rows = (row.split() for row in Path("/proc/net/unix").read_text().splitlines()[1:])
     return any(row[3] == "00010000" and row[-1] == str(path) for row in rows)
+
+
+def refuses(by_path, *words, code, text):
+    """A launch that begins and ends with one line about the socket."""
+    one = by_path(*words, stderr=subprocess.PIPE)
+    assert one.wait(60) == code
+    assert one.stderr.read().decode() == f"launch: {text % by_path.at}\n"
 
 
 def sleeper(pid):
@@ -645,8 +648,8 @@ def test_a_socket_is_there_as_long_as_its_door(flatq, by_path, mode):
     one takes its place. A door that lives is left alone."""
     words = ["-k"] if mode == "-k" else []
     one = by_path(*words)
-    assert ask(by_path.at, b"push jobs\nhello") == b"1\n" and ask(by_path.at,
-        b"push jobs\nhello") == b"2\n"
+    for said in (b"1\n", b"2\n"):
+        assert ask(by_path.at, b"push jobs\nhello") == said
     wait_for(lambda: listened_at(by_path.at))
     assert stat.S_IMODE(by_path.at.stat().st_mode) & 0o077 == 0
     one.kill()
@@ -656,9 +659,7 @@ def test_a_socket_is_there_as_long_as_its_door(flatq, by_path, mode):
     one = by_path(*words)
     assert ask(by_path.at, b"pop jobs\n") == b"hello"
     wait_for(lambda: listened_at(by_path.at))
-    other = by_path(*words, stderr=subprocess.PIPE)
-    assert other.wait(60) == 75 and other.stderr.read() == b"launch: %s is in use\n" % bytes(
-        by_path.at)
+    refuses(by_path, *words, code=75, text="%s is in use")
     assert ask(by_path.at, b"pop jobs\n") == b"hello"
     one.terminate()
     assert one.wait(60) == -signal.SIGTERM and not by_path.at.exists()
@@ -693,10 +694,8 @@ def test_the_group_of_a_socket(flatq, by_path):
 
 
 def test_a_group_that_cannot_have_the_socket(flatq, by_path):
-    one = by_path("-k", "-g", "no-such-group", stderr=subprocess.PIPE)
-    assert one.wait(60) == 77
-    assert one.stderr.read() == b"launch: cannot give %s to the group no-such-group\n" % bytes(
-        by_path.at)
+    refuses(by_path, "-k", "-g", "no-such-group", code=77,
+        text="cannot give %s to the group no-such-group")
     all_gone(flatq.spool)
     assert not by_path.at.exists()
 
@@ -726,14 +725,11 @@ def several(flatq, tmp_path):
 
 
 def speak(at, request, until):
-    with connect(at, 20) as client:
-        client.sendall(request)
-        said = b""
-        while not said.endswith(until):
-            piece = client.recv(65536)
-            assert piece, said
-            said += piece
-        return said
+    client = Client(connect(at, 20))
+    client.send(request)
+    assert client.until(lambda: client.got.endswith(until), 20), client.got
+    client.close()
+    return client.got
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP],
