@@ -15,7 +15,8 @@ from crash.judge import layout
 
 # This base64 writes to the client and then ends only when the client is gone. So no door looks at
 # its client earlier.
-HELD = '"$REAL" "$@"; code=$?; [ ! -S /proc/$$/fd/1 ] || while [ ! -e "$HOME/gone" ]; do sleep 0.02; done; exit $code'
+HELD = """"$REAL" "$@"; code=$?
+    [ ! -S /proc/$$/fd/1 ] || while [ ! -e "$HOME/gone" ]; do sleep 0.02; done; exit $code"""
 GET = b"GET /queue?visibility-timeout=600 HTTP/1.1\r\nHost: here\r\n\r\n"
 
 
@@ -41,7 +42,8 @@ TOLD = {
     rb" 200 .*\r\n\r\n", {b"m1": "reserved"}),
     "beanstalk put": ("beanstalk", b"put 65536 0 60 2\r\nm3\r\n", rb"INSERTED \d+\r\n",
     {b"m1": "ready", b"m3": "ready"}),
-    "beanstalk reserve": ("beanstalk", b"reserve\r\n", rb"m1\r\n", {b"m1": "ready"}),  # the connection holds the job only while it lasts
+    # the connection holds the job only while it lasts
+    "beanstalk reserve": ("beanstalk", b"reserve\r\n", rb"m1\r\n", {b"m1": "ready"}),
     "beanstalk bury": ("beanstalk", b"reserve\r\nbury 1 65536\r\n", rb"BURIED\r\n",
     {b"m1": "buried"}),
     "beanstalk release": ("beanstalk", b"reserve\r\nrelease 1 65536 600\r\n", rb"RELEASED\r\n",

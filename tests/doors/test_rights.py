@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from conftest import LIB, ROOT, listening, need, share, wait_for
+from conftest import LIB, listening, need, share, wait_for
 from engine import end_launches, push, refused
 from headers import documented
 
@@ -82,17 +82,16 @@ def test_every_verb_against_every_limit(door, filled, verb):
             or f"queue {queue}\n".encode() in answer for queue in closed), what
 
 
-HOSTILE = ("@push other", "@n1@push other", "push -- other", "push -p 3 other", "pop -w0 other",
+HOSTILE = (
+    "@push other", "@n1@push other", "push -- other", "push -p 3 other", "pop -w0 other",
     "pop -n 1 -l mail/a other", "pop -x other", "push\tother", "push other\r",
-           "peek -s ready other:1", "peek -s ready -- other:1", "drop -f other",
-           "push mail/../other", "push mail/a/../../other", "push mail/*", "pop mail/a;other",
-           "delete mail/a:1:other:1", "peek other:1:mail/a", "delete :1", "release -p 1 other:1",
-           "create -b 1 other", "create -g mail/a", "bury -r mail/a other:1",
-           "push -k mail/a other", "pop -q other", "kick -n", "stat other mail/a",
-           "stat mail/a other", "list other", "wal", "wal other", "drain -a other",
-           "drain -l mail/a other", "pop - other", "list -- other", "list -h other",
-           "push $FLATQ_DIR", "pop `other`", "close", "work -q mail/a", "door", "../push other",
-           "flatq push")
+    "peek -s ready other:1", "peek -s ready -- other:1", "drop -f other", "push mail/../other",
+    "push mail/a/../../other", "push mail/*", "pop mail/a;other", "delete mail/a:1:other:1",
+    "peek other:1:mail/a", "delete :1", "release -p 1 other:1", "create -b 1 other",
+    "create -g mail/a", "bury -r mail/a other:1", "push -k mail/a other", "pop -q other", "kick -n",
+    "stat other mail/a", "stat mail/a other", "list other", "wal", "wal other", "drain -a other",
+    "drain -l mail/a other", "pop - other", "list -- other", "list -h other", "push $FLATQ_DIR",
+    "pop `other`", "close", "work -q mail/a", "door", "../push other", "flatq push")
 
 
 @pytest.mark.shells
@@ -113,11 +112,12 @@ def test_a_pattern_is_a_name_with_stars_in_it(shell, door, flatq):
     """No other character of a queue's name means anything in it: with extglob, `+(x)` would be any
     of x, xx and so on."""
     (flatq.home / "x+y").touch()
-    for name, patterns, allowed in (("a+(x)", "a+(x)", True), ("axx", "a+(x)", False),
-            ("x+y", "*", True), ("$HOME", "$HOME", True), (";$(", "*;*", True),
-                                    ("a.b", "a.b", True), ("axb", "a.b", False),
-                                    ("mail", "mail/*", False), ("mail/", "mail/*", True),
-                                    ("b", "a,,b", True)):
+    for name, patterns, allowed in (
+        ("a+(x)", "a+(x)", True), ("axx", "a+(x)", False), ("x+y", "*", True),
+        ("$HOME", "$HOME", True), (";$(", "*;*", True), ("a.b", "a.b", True),
+        ("axb", "a.b", False), ("mail", "mail/*", False), ("mail/", "mail/*", True),
+        ("b", "a,,b", True),
+    ):
         answer = door("--queues", patterns, line=f"push -n 1 {name}", data=b"x")
         assert (re.fullmatch(rb"\d+\n", answer) if allowed
             else answer.startswith(b"error 77 ")), (name, patterns, answer)
@@ -132,13 +132,15 @@ def test_bytes(door, flatq):
         env={"FLATQ_MOST_BYTES": "1"}).endswith(b"0\n")
 
 
-WRONG = [(("--allow", "work"), 65), (("--allow", "push,popp"), 65), (("--allow", ""), 64),
-    (("--allow", ","), 64), (("--allow",), 64), (("--queues", ""), 64), (("--queues", ","), 64),
-         (("--queues", "it's"), 65), (("--queues", "a b"), 65), (("--queues", "a\nb"), 65),
-         (("--queues", "[a-z]"), 65), (("--bytes", "many"), 65), (("--bytes", "-1"), 65)]
+WRONG = {
+    64: (("--allow", ""), ("--allow", ","), ("--allow",), ("--queues", ""), ("--queues", ",")),
+    65: (("--allow", "work"), ("--allow", "push,popp"), ("--queues", "it's"), ("--queues", "a b"),
+         ("--queues", "a\nb"), ("--queues", "[a-z]"), ("--bytes", "many"), ("--bytes", "-1")),
+}
 
 
-@pytest.mark.parametrize("limit, code", WRONG, ids=str)
+@pytest.mark.parametrize("limit, code",
+    [(limit, code) for code in WRONG for limit in WRONG[code]], ids=str)
 def test_a_wrong_limit_is_no_limit_less(flatq, limit, code):
     """The door does not serve, and its one line is on standard error: the client's ssh prints
     it."""
@@ -169,7 +171,8 @@ def test_no_variable_decides_anything(door, flatq, tmp_path):
 def test_no_variable_of_perl_decides_anything(door, flatq, tmp_path):
     need("perl")
     (tmp_path / "strict.pm").write_text(f"BEGIN {{ open my $ran, '>', '{tmp_path}/ran' }} 1;\n")
-    assert door(line="push -l q", data=b"body\n", env={"PERL5LIB": str(tmp_path)}) and not (tmp_path / "ran").exists()
+    assert door(line="push -l q", data=b"body\n", env={"PERL5LIB": str(tmp_path)})
+    assert not (tmp_path / "ran").exists()
 
 
 @pytest.mark.shells
@@ -193,9 +196,3 @@ def test_launch_has_the_same_limits(shell, flatq, free_port):
         assert far("list", check=0).out == b"mail/a\n"
     finally:
         end_launches(flatq.spool, process)
-
-
-def test_the_pages_name_the_limits():
-    launch = (ROOT / "launch").read_text()
-    assert all(limit in launch and f"  {limit} " in (LIB / "door").read_text()
-        for limit in ("--allow VERB,...", "--queues QUEUE,...", "--bytes N"))

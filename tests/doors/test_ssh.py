@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import pytest
 
-from conftest import LIB, ROOT, SHELLS, everything, share, wait_for
+from conftest import LIB, SHELLS, everything, share, wait_for
 from engine import lies, push, refused, words_of
 from sshd import Sshd
 from test_remote import ANY, there_and_back
@@ -99,10 +99,12 @@ def test_neither_the_clients_command_nor_its_variables_get_further(flatq, sshd, 
     words = sshd.limited("producer", "--allow", "push").split()
     names = re.search(r"^  unset (.*)$", (LIB / "door").read_text().replace("\\\n", ""),
         re.M)[1].split()
-    sent = [f"-oSetEnv={' '.join(f'{name}={tmp_path}/elsewhere' for name in names if name != 'FLATQ_SYNC')} FLATQ_SYNC=off FLATQ_DOOR=1 rights_verbs=list rights_queues=x"]
+    sent = " ".join(f"{name}={tmp_path}/elsewhere" for name in names if name != "FLATQ_SYNC")
+    sent = f"-oSetEnv={sent} FLATQ_SYNC=off FLATQ_DOOR=1 rights_verbs=list rights_queues=x"
+    to = ("-p", str(sshd.port), "-l", sshd.user, "127.0.0.1")
     for command in (f"touch {tmp_path}/ran", "flatq door", "", f"$(touch {tmp_path}/ran)"):
-        done = subprocess.run([*words, *sent, *["-p", str(sshd.port), "-l", sshd.user, "127.0.0.1"],
-            command], input=b"push jobs\nbody", capture_output=True, timeout=100)
+        done = subprocess.run([*words, sent, *to, command], input=b"push jobs\nbody",
+            capture_output=True, timeout=100)
         assert (done.returncode, done.stderr) == (0, b"") and done.stdout.strip().isdigit(), done
     assert not (tmp_path / "ran").exists() and not (tmp_path / "elsewhere").exists()
     assert there(flatq, sshd, "drain", "jobs", check=0).out == b"body\n" * 4
@@ -113,8 +115,7 @@ def test_who_is_not_let_in(flatq, sshd, free_port):
     sshd.make("stranger")
     known = sshd.place / "known"
     good = sshd.limited("good")
-    other = known.read_text().split()[0] + " " + " ".join((sshd.place / "good.pub").read_text(
-        ).split()[:2])
+    other = [known.read_text().split()[0], *(sshd.place / "good.pub").read_text().split()[:2]]
 
     def asks(url=sshd.url, key=good):
         done = flatq("flatq", "-H", url, "push", "jobs", input=b"x", env={"FLATQ_SSH": key})
@@ -126,7 +127,7 @@ def test_who_is_not_let_in(flatq, sshd, free_port):
     refused(asks(url=f"ssh://127.0.0.1:{free_port}"), 68, text=b"Connection refused\n")
     refused(asks(key="no-such-program -x"), 69, text=b"no-such-program is needed\n")
     saved = known.read_text()
-    for line in ("", other + "\n"):
+    for line in ("", " ".join(other) + "\n"):
         known.write_text(line)
         refused(asks(), 77, text=b"Host key verification failed.\n")
     known.write_text(saved)
@@ -160,51 +161,40 @@ def slow(sshd, tmp_path):
     return make
 
 
+CUTS = {
+    # the verb, its input, when it is cut, and what it says
+    "in a push": ("push", b"x" * 30_000_000, "before", b"; nothing is stored\n"),
+    "after a push": ("push", b"stored", "after", b"; it may be stored, or not\n"),
+    "in a pop": ("pop", b"", "after", b"is back when its lease ends\n"),
+    "before a drain": ("drain", b"", "before", b"may come again\n"),
+}
+
+
+@pytest.mark.parametrize("what", CUTS)
 @pytest.mark.shells
-def test_a_cut_in_the_middle_of_a_push(shell, flatq, sshd, slow):
-    """Not all was sent: the client says that nothing is stored, and so it is."""
-    mark = slow("before")
-    process = starts(flatq, sshd, "push", "jobs", data=b"x" * 30_000_000)
-    wait_for(mark.exists, "the door there")
-    sshd.cut()
-    out, err = process.communicate(timeout=100)
-    mark.unlink()
-    assert (process.returncode, out) == (69, b"") and err.startswith(
-        b"push: ssh://") and err.endswith(b"; nothing is stored\n") and err.count(b"\n") == 1, err
-    wait_for(lambda: not any(b"lib/door" in words_of(pid) for pid in of_place(sshd.there)),
-        "the door there has ended")
-    assert there(flatq, sshd, "pop", "jobs").status == 66
-
-
-def test_a_cut_after_a_push(flatq, sshd, slow):
-    """The message is stored, and the answer was lost: the client says that it does not know."""
-    mark = slow("after")
-    process = starts(flatq, sshd, "push", "jobs", data=b"stored")
-    wait_for(mark.exists, "the door has stored it")
-    sshd.cut()
-    out, err = process.communicate(timeout=100)
-    mark.unlink()
-    assert (process.returncode, err.endswith(b"; it may be stored, or not\n"),
-        err.count(b"\n")) == (69, True, 1), err
-    assert there(flatq, sshd, "pop", "jobs", check=0).out == b"stored"
-
-
-@pytest.mark.parametrize("verb", ["pop", "drain"])
-def test_a_cut_in_the_middle_of_a_pop(flatq, sshd, slow, verb):
-    """A part of the answer came. The client writes none of it, and the message is still there."""
-    there(flatq, sshd, "push", "jobs", input=b"y" * 1000, check=0)
-    mark = slow("after" if verb == "pop" else "before")
-    process = starts(flatq, sshd, verb, "jobs")
+def test_a_cut(shell, flatq, sshd, slow, what):
+    """Of a message not all was sent, or it is stored and the answer was lost; or a part of the
+    answer came: then the client writes none of it, and the message is still there."""
+    verb, data, when, says = CUTS[what]
+    if verb != "push":
+        there(flatq, sshd, "push", "jobs", input=b"y" * 1000, check=0)
+    mark = slow(when)
+    process = starts(flatq, sshd, verb, "jobs", data=data)
     wait_for(mark.exists, "the door there")
     sshd.cut()
     out, err = process.communicate(timeout=100)
     mark.unlink()
     assert (process.returncode, out, err.count(b"\n")) == (69, b"", 1), err
-    assert (b"is back when its lease ends\n" if verb == "pop" else b"may come again\n") in err
-    if verb == "pop":
+    assert err.startswith(b"%s: ssh://" % verb.encode()) and err.endswith(says), err
+    if what == "in a push":
+        wait_for(lambda: not any(b"lib/door" in words_of(pid) for pid in of_place(sshd.there)),
+            "the door there has ended")
+        assert there(flatq, sshd, "pop", "jobs").status == 66
+    elif what == "in a pop":
         assert b" reserved " in there(flatq, sshd, "list", "jobs", check=0).out
     else:
-        assert there(flatq, sshd, "pop", "-w", "60", "jobs", check=0).out == b"y" * 1000
+        left = there(flatq, sshd, "pop", "-w", "60", "jobs", check=0).out
+        assert left == (data or b"y" * 1000)
 
 
 def test_a_pop_whose_client_is_gone_waits_no_longer(flatq, sshd, far):
@@ -238,7 +228,8 @@ def test_nothing_of_the_url_is_an_option_or_a_word_for_a_shell(flatq, tmp_path):
         refused(flatq("flatq", "-H", url, "list", env=env), 64, "list",
             text=b"-H takes HOST:PORT, unix:PATH or ssh://")
     assert not (tmp_path / "ran").exists()
-    there = r"""[sh -c 'exec flatq door --spool "${FLATQ_DIR:-${XDG_STATE_HOME:+$XDG_STATE_HOME/flatq}}"']"""
+    there = (r"""[sh -c 'exec flatq door --spool """
+        r""""${FLATQ_DIR:-${XDG_STATE_HOME:+$XDG_STATE_HOME/flatq}}"']""")
     for url, words in (("host", "[host]"), ("me@host-1.example:0022",
             "[-p][22][-l][me][host-1.example]"), ("[::1]:2222", "[-p][2222][::1]"),
             ("a.b@c@[fe80::1]", "[-l][a.b@c][fe80::1]")):
@@ -340,8 +331,3 @@ def test_a_killed_shovel_leaves_no_connection(far, flatq, sshd):
     wait_for(lambda: not sshd.connections(), "its connections have ended", seconds=90)
     # Only the empty directory of its socket is left
     shutil.rmtree(os.path.dirname(os.fsdecode(shared)))
-
-
-def test_the_pages_say_so():
-    assert "ssh://" in (ROOT / "README.md").read_text() and "authorized_keys" in (
-        ROOT / "lib/doors/README.md").read_text()
