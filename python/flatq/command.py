@@ -27,22 +27,24 @@ class Stopped(BaseException):
         self.number = number
 
 
-def run(verb: str, main: Callable[[list[str]], int]) -> NoReturn:
+def run(verb: str, main: Callable[[list[str]], int], words: list[str] | None = None) -> NoReturn:
     """Run main with the arguments and exit with its code; an Error is one line on stderr."""
     on_signals(_stop)
     try:
-        code = main(sys.argv[1:])
+        code = main(sys.argv[1:] if words is None else words)
     except Error as error:
         code = fail(verb, error)
     except OSError as error:
-        code = fail(verb, stray(error))
+        # One of the system's, after which all is possible
+        text = error.strerror or str(error)
+        code = fail(verb, Disk(f"{error.filename}: {text}" if error.filename else text, 74))
     except Stopped as stopped:
         die_of(stopped.number)
     sys.exit(code)
 
 
 def on_signals(handler: Callable[[int, FrameType | None], None]) -> dict[int, Any]:
-    """Call the handler on each of SIGNALS that is not ignored; return the handlers before."""
+    """Call the handler on each of SIGNALS that is not ignored; return the former ones."""
     return {number: signal.signal(number, handler) for number in SIGNALS
             if signal.getsignal(number) is not signal.SIG_IGN}
 
@@ -58,12 +60,6 @@ def fail(verb: str, error: Error) -> int:
         text = re.sub(r"\A[a-z]+: (?=\S)", "", text)
     complain(f"{verb}: {text}\n")
     return error.code if error.code is not None and error.code > 0 else 70
-
-
-def stray(error: OSError) -> Disk:
-    """Return the error for one of the system's after which all is possible."""
-    text = error.strerror or str(error)
-    return Disk(f"{error.filename}: {text}" if error.filename else text, 74)
 
 
 def complain(text: str) -> None:
@@ -110,7 +106,7 @@ def number(letter: str, value: str, least: int = 0, most: int = 4294967295) -> i
 
 
 def whole(value: str) -> int | None:
-    """Return the number that these digits mean, of 18 at most (int fails at 4,300); else None."""
+    """Return the number of 18 digits at most, else None (int fails at 4,300 digits)."""
     digits = value.lstrip("0") or "0"
     return int(digits) if value.isascii() and value.isdigit() and len(digits) <= 18 else None
 

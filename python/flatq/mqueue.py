@@ -3,8 +3,8 @@
 The kernel's usual priority, 0, is flatq's usual one, 65536, and the kernel's N, up to 32767, the
 most urgent, is 65536 - N. A priority that the kernel does not have becomes the nearest one.
 
-The kernel has no reservations: a received message is in this process alone until it is pushed. A
-shovel that is stopped sends it back; one that is killed in that instant loses it.
+A received message is in this process alone until it is pushed. A shovel that is stopped sends it
+back; one that is killed in that instant loses it.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def main() -> NoReturn:
         kernel, here = "mqueue:" + urllib.parse.quote(names[0]), [*names, "default"][1]
         return (kernel, here) if sys.argv[1] == "in" else (here, kernel)
 
-    sys.exit(command("mqueue", sys.argv[2:], places))
+    command("mqueue", sys.argv[2:], places)
 
 
 def _main(words: list[str]) -> int:

@@ -5,8 +5,7 @@
     Shovel(source("jobs"), target("beanstalk://queue.example:11300/jobs"), once=True).run()
 
 A message is reserved at the source, given to the target, and deleted at the source once the
-target has acknowledged it. So none is lost; if an acknowledgement is lost, or this process is
-killed before the message is deleted, it comes again. `ends.py` has the places.
+target has acknowledged it. So none is lost; one may come twice, as python/README.md says.
 """
 
 from __future__ import annotations
@@ -52,9 +51,9 @@ class Shovel:
         self.moved = self.buried = 0
         #: A signal has come: stop after the message in hand
         self.stopping = False
-        #: The message in hand goes back, which no signal interrupts: the kernel has no other copy
+        #: The message in hand goes back, which no signal interrupts: mqueue has no other copy
         self.ending = False
-        #: Whether the first signal raises at once, since no message is in hand, or it stays in hand
+        #: The first signal raises at once: no message is in hand, or it can go back
         self.waiting = False
         #: While an end is away: since when, the reason, and for how many seconds to wait
         self.failing: tuple[float, str, float] | None = None
@@ -74,8 +73,8 @@ class Shovel:
     def run(self) -> int:
         """Move messages and return their number.
 
-        Raises errors that do not pass by waiting (all but `ends.PASSING`) at once, others when
-        `patience` is over, and Stopped on a second signal or HUP.
+        Raises errors in `ends.PASSING` when `patience` is over, others at once, and Stopped on a
+        second signal or HUP.
         """
         try:
             with contextlib.suppress(_Enough):

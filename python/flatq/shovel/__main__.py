@@ -7,17 +7,21 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from typing import NoReturn
 
-from ..command import Stopped, complain, die_of, fail, number, on_signals, options, stray
+from ..command import complain, number, on_signals, options, run
 from ..errors import Error, Internal, Usage
 from . import Shovel, source, target
 
+#: Go to the begin of the terminal's line, and clear it
+CLEAR = "\r\033[K"
+
 
 def command(verb: str, words: list[str],
-            places: Callable[[list[str]], tuple[str, str]] | None = None) -> int:
-    """Move what the command line asks for, and return its exit code."""
-    try:
-        given, names = options([word if word != "--once" else "-1" for word in words], "h1n:w:")
+            places: Callable[[list[str]], tuple[str, str]] | None = None) -> NoReturn:
+    """Move what the command line asks for, and exit."""
+    def main(words: list[str]) -> int:
+        given, names = options(["-1" if word == "--once" else word for word in words], "h1n:w:")
         if places is None and len(names) != 2:
             raise Usage("shovel [--once] [-n COUNT] [-w SECONDS] FROM TO", 64)
         one, other = places(names) if places else (names[0], names[1])
@@ -27,12 +31,8 @@ def command(verb: str, words: list[str],
         patience = number("w", given["w"]) if "w" in given else None
         return _run(verb, Shovel(source(one), target(other), once="1" in given, count=count,
                                  patience=patience))
-    except Error as error:
-        return fail(verb, error)
-    except OSError as error:
-        return fail(verb, stray(error))
-    except ValueError as error:
-        return fail(verb, Internal(f"an end said what is not understood: {error}", 70))
+
+    run(verb, main, words)
 
 
 def _run(verb: str, shovel: Shovel) -> int:
@@ -46,7 +46,7 @@ def _run(verb: str, shovel: Shovel) -> int:
         with contextlib.suppress(OSError):
             # Text wider than the terminal would take two lines
             width = (os.get_terminal_size(2).columns or 80) - 1
-            complain("\r\033[K" + f"{verb}: {shovel.moved} moved{buried}{waits}"[:width] + end)
+            complain(CLEAR + f"{verb}: {shovel.moved} moved{buried}{waits}"[:width] + end)
 
     def tell() -> None:
         nonlocal last
@@ -55,7 +55,7 @@ def _run(verb: str, shovel: Shovel) -> int:
             line()
 
     def say(text: str) -> None:
-        complain(f"{chr(13) + chr(27) + '[K' if terminal else ''}{verb}: {text}\n")
+        complain(f"{CLEAR if terminal else ''}{verb}: {text}\n")
         if terminal:
             line()
 
@@ -65,17 +65,16 @@ def _run(verb: str, shovel: Shovel) -> int:
     on_signals(shovel.stop)
     try:
         shovel.run()
-    except (Error, OSError):
-        if terminal:
-            line("\n")
-        raise
-    except Stopped as stopped:
-        die_of(stopped.number)
-    if terminal and (shovel.moved or shovel.buried):
         shovel.failing = None
-        line("\n")
+    except ValueError as error:
+        if isinstance(error, Error):
+            raise
+        raise Internal(f"an end said what is not understood: {error}", 70) from None
+    finally:
+        if terminal and (shovel.moved or shovel.buried or shovel.failing):
+            line("\n")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(command("shovel", sys.argv[1:]))
+    command("shovel", sys.argv[1:])

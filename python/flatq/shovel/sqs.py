@@ -15,7 +15,7 @@ from typing import Any
 
 from ..command import needs
 from ..errors import Busy, Denied, Empty, Error, Invalid, Missing, NotYours, Unreachable
-from ..errors import of_system, printable
+from ..errors import printable
 from .ends import LEASE, Parcel, Source, Target, TooLarge, key_of
 
 #: The attribute that marks base64. SQS takes only text that TEXT matches; it would take a carriage
@@ -91,16 +91,11 @@ class Sqs(Source, Target):
         self.whole = True
         try:
             if self.client is None:
-                try:
-                    self.client = self.boto3.client("sqs", config=self.config)
-                except OSError as error:
-                    raise of_system(self.name, error) from None
+                self.client = self.boto3.client("sqs", config=self.config)
                 self.client.meta.events.register("response-received.sqs", self._came)
             answer: dict[str, Any] = getattr(self.client, method)(**words)
         except (self.errors.BotoCoreError, self.errors.ClientError, ValueError, *self.cut) as error:
             raise self._error(error) from None
-        except Error:
-            raise
         except OSError as error:
             # It may have come before the request or behind it
             raise Unreachable(f"{self.name}: {error.strerror or error}", 69) from None

@@ -72,9 +72,6 @@ class Tube(Source, Target):
             if kind in (Busy, Internal):
                 self.close()
             raise kind(f"{self.place}: {word}", code) from None
-        except ValueError:
-            self.close()
-            raise Internal(f"{self.place}: its answer is not understood", 70) from None
         except BaseException:
             # Half an exchange: the next answer would be this one's
             self.close()
