@@ -271,8 +271,8 @@ def masked(reply, ids):
     """The reply, with #1 and so on for job ids in the order in which they were given, N for numbers
     that differ from run to run, and sorted lists of tubes."""
     head, _, rest = reply.partition(b"\r\n")
-    number = lambda found: found[1] + b"#%d" % (ids.index(found[2])
-        + 1) if found[2] in ids else found[0]
+    number = lambda found: (found[1] + b"#%d" % (ids.index(found[2]) + 1)
+        if found[2] in ids else found[0])
     head = re.sub(rb"^((?:INSERTED|RESERVED|FOUND|BURIED) )(\d+)", number, head)
     if head.startswith(b"OK "):
         head, text = b"OK N", rest
@@ -312,8 +312,8 @@ def talk(server, script, drain=None):
         cut = text.endswith("\\c")
         text = text[:-2] if cut else text + "|"
         text = re.sub(r"\{(\d+)\*(.)\}", lambda found: found[2] * int(found[1]), text)
-        text = re.sub(r"#(\d+)", lambda found: ids[int(found[1]) - 1].decode() if int(found[
-            1]) <= len(ids) else found[0], text)
+        text = re.sub(r"#(\d+)", lambda found: ids[int(found[1]) - 1].decode()
+            if int(found[1]) <= len(ids) else found[0], text)
         return text.replace("|", "\r\n").encode("latin-1").decode("unicode_escape").encode(
             "latin-1")
 
@@ -327,8 +327,8 @@ def talk(server, script, drain=None):
                     one.send(piece)
                 heard(line, sent[1], int(sent[3] or 1))
                 if re.search(r": (put \S+|release \S+ \S+) [1-9]", line):
-                    next_hundredth(
-                        )  # beanstalkd orders delayed jobs by nanoseconds, flatq by hundredths (lib/beanstalk): give each its own
+                    # beanstalkd orders delayed jobs by nanoseconds, flatq by hundredths
+                    next_hundredth()
             elif words[0] == "sleep":
                 server.sleep(float(words[1]))  # something must happen by itself meanwhile
             elif words[0] == "drain":

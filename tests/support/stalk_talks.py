@@ -598,7 +598,8 @@ DIFFERENT = [
     ("a: use ..", b"USING ..\r\n", b"BAD_FORMAT\r\n", "likewise"),
     ("a: watch a/../b", b"WATCHING 2\r\n", b"BAD_FORMAT\r\n", "likewise"),
     ("a: use {219*a}", None, b"BAD_FORMAT\r\n",
-     "beanstalkd loses a CRLF that lies across its 224 bytes and takes the next line for the rest; ours refuses the line at once"),
+    "beanstalkd loses a CRLF that lies across its 224 bytes, and takes the next line for the rest; "
+    "ours refuses the line at once"),
     ("a: {224*y}\\r{100*z}", None, b"BAD_FORMAT\r\n",
     "likewise of a CRLF behind a CR that stands alone"),
     ("a: use\\x00 x", b"BAD_FORMAT\r\n", b"USING x\r\n", "sh's read drops a NUL"),
