@@ -89,7 +89,7 @@ echo 2
 ```console
 $ ./two >file
 $ ./two >>file; rm two
-$ cat file; rm file
+$ cat file
 2
 3
 ```
@@ -158,12 +158,10 @@ $ ./two >>file; rm two
       after:  file  (2\\n2\\n)
       before: two  (#!/bin/sh\\necho 2\\n)
       after:  two  (no file)
-$ cat file; rm file
+$ cat file
 [run it: any key; q ends]
 2
 2
-      before: file  (2\\n2\\n)
-      after:  file  (no file)
 This is not what the lesson says, which is:
 2
 3
