@@ -25,7 +25,6 @@ import fuzzing
 from browser import browser  # noqa: F401
 from conftest import everything, fuzz, need, share, wait_for
 from engine import lies
-from servers import certified
 from stalk import Client, by_socat, in_pieces, over_tcp
 
 from crash.families.clients import answer
@@ -172,34 +171,22 @@ def test_documents_conversation(shell, flatq):
 
 
 def test_with_curl(flatq, door):
+    """Bodies that are large enough for Expect: 100-continue, and of unknown length."""
     need("curl")
-    url = f"http://127.0.0.1:{door().port}/queue"
+    url, large = f"http://127.0.0.1:{door().port}/queue", flatq.home / "large"
+    large.write_bytes(os.urandom(2_000_000))
 
     def curl(*args):
-        done = subprocess.run(["curl", "-sS", "-i", "--max-time", "90", *args],
-                              capture_output=True, timeout=100, check=True)
-        return answers(done.stdout)[-1]
+        return subprocess.run(["curl", "-sS", "-i", "-v", "--max-time", "90", *args],
+            capture_output=True, timeout=100, check=True)
 
-    stored = curl(f"{url}?group-id=my-fancy-group", "-d", "Waddap")
-    assert stored.headers["message-md5"] == "c59688cd1ef3ed3c377f240939d63a5a"
-    got = curl(url)
-    assert got.body == b"Waddap"
-    settled = f"{url}?receipt-id={got.headers['message-receipt-id']}&visibility-timeout=30"
-    for method in ("PATCH", "DELETE"):
-        said = curl("-X", method, settled)
-        assert said.headers["message-id"] == stored.headers["message-id"]
-    # a body that is large enough for Expect: 100-continue, and one of unknown length
-    large = flatq.home / "large"
-    large.write_bytes(os.urandom(2_000_000))
-    done = subprocess.run(
-        ["curl", "-sS", "-v", "--max-time", "90", "-H", "Expect: 100-continue",
-         f"{url}?group-id=large", "--data-binary", f"@{large}"],
-        capture_output=True, timeout=100, check=True)
-    assert b"100 Continue" in done.stderr
-    chunks = ["-H", "Transfer-Encoding: chunked", "--data-binary", f"@{large}"]
-    assert curl(*chunks, f"{url}?group-id=2").status == 200
-    for group in ("large", "2"):
-        assert curl(f"{url}?group-id={group}").body == large.read_bytes()
+    for header in ("Expect: 100-continue", "Transfer-Encoding: chunked"):
+        done = curl("-H", header, f"{url}?group-id=g", "--data-binary", f"@{large}")
+        assert "chunked" in header or b"100 Continue" in done.stderr
+        got = answers(curl(url).stdout)[-1]
+        assert got.body == large.read_bytes()
+        settled = f"{url}?receipt-id={got.headers['message-receipt-id']}"
+        assert answers(curl("-X", "DELETE", settled).stdout)[-1].status == 200
 
 
 # ---- requests and their answers
@@ -537,25 +524,6 @@ def test_a_line_of_megabytes_is_answered_in_http(launched, begin, status):
     assert one.connect().ask(BEFORE).startswith(b"HTTP/1.1 204 ")
 
 
-def test_tls(launched, tmp_path):
-    options, context = certified(tmp_path)
-    one = launched("--", *options, door="http")
-    connection = http.client.HTTPSConnection("127.0.0.1", one.port, timeout=100, context=context)
-    body = os.urandom(300_000)
-
-    def say(*words):
-        connection.request(*words)
-        answer = connection.getresponse()
-        return answer.status, dict(answer.getheaders()), answer.read()
-
-    for _ in range(2):
-        assert say("POST", "/queue?group-id=g", body)[0] == 200
-        status, headers, got = say("GET", "/queue")
-        assert (status, got) == (200, body)
-        assert say("DELETE", f"/queue?receipt-id={headers['Message-Receipt-Id']}")[0] == 200
-    connection.close()
-
-
 # ---- groups, visibility and receipts
 
 
@@ -670,11 +638,6 @@ def test_names_of_groups(shell, flatq):
     shown = {queue["group"] for queue in stats["queues"]}
     plain = {quote(name, safe="/;()") for name in names if not set(name) & set("~.-")}
     assert {name for name in plain if len(name) < 150} <= shown
-    # a receipt needs no encoding, and may have one
-    receipts = [answer.headers["message-receipt-id"] for answer in got]
-    asked = [quote(one, safe="") if n % 2 else one for n, one in enumerate(receipts)]
-    assert statuses(flatq, *(request("DELETE", f"/queue?receipt-id={one}") for one in asked)) == (
-        [200] * len(names))
 
 
 # ---- faults of the system
@@ -1082,16 +1045,6 @@ def test_a_queue_with_a_damaged_conf_stays_on_the_page(flatq):
     assert "Next messages" in page(flatq, "/?queue=q")
 
 
-LINES = """[...document.querySelectorAll("tr")].filter((row) => {
-    const cells = [...row.cells].map((cell) =>
-        [cell.getBoundingClientRect(), getComputedStyle(cell)]);
-    const edges = cells.map(([box, style]) =>
-        [box.bottom, parseFloat(style.borderBottomWidth) && style.borderBottomColor].join());
-    return new Set(edges).size > 1 || cells.some(([box], at) => at &&
-        Math.abs(box.left - cells[at - 1][0].right) > 0.5 && !row.matches(".w *:has(.n)"));
-  }).map((row) => row.innerText)"""
-
-
 def seen(browser, url, width, dark):
     """Check what a reader must see of a page. Its address, size and colours differ; it needs no
     script."""
@@ -1099,8 +1052,6 @@ def seen(browser, url, width, dark):
     wrong = browser.ask("{overlaps: overlaps(), cut: cut(),"
                         " pale: contrasts().filter((one) => one.contrast < 4.5)}")
     assert wrong == {"overlaps": [], "cut": [], "pale": []}, (url, width, dark, wrong)
-    lines = browser.ask(LINES)
-    assert lines == [], ("the line under a row has a gap, or two colours", url, width, lines)
     names = browser.ask("""[...document.querySelectorAll("tbody .n")].map((cell) => [
         cell.getBoundingClientRect().width, cell.scrollWidth > cell.clientWidth,
         getComputedStyle(cell).textOverflow])""")
@@ -1130,13 +1081,6 @@ def test_pages_in_chromium(flatq, door, browser):
         assert len(names) == 20 and any(long for _, long, _ in names)
         seen(browser, f"{url}?queue={name}", width, dark)
         assert "broken" in browser.ask("document.body.innerText")
-
-
-@pytest.mark.slow
-def test_a_page_refreshes_itself(flatq, door, browser):
-    door = door()
-    browser.open(f"http://127.0.0.1:{door.port}/", script=False)
-    wait_for(lambda: door.log().count(" GET - 200 ") > 2, seconds=60)
 
 
 # ---- many clients at once
