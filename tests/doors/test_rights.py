@@ -123,13 +123,23 @@ def test_a_pattern_is_a_name_with_stars_in_it(shell, door, flatq):
             else answer.startswith(b"error 77 ")), (name, patterns, answer)
 
 
-def test_bytes(door, flatq):
-    assert door("--bytes", "3", line="push q", data=b"abc") == b"1\n"
-    assert b"over the limit" in door("--bytes", "3", line="push q", data=b"abcd")
-    assert b"over the limit" in door("--bytes", "3", line="push -n 4 q", data=b"abcd")
-    assert b"over the limit" in door("--bytes", "3", line="push -l q", data=b"a\nabcd\n")
+@pytest.mark.shells
+def test_bytes(shell, door, flatq):
+    """Of each message, also of many, and whether or not their size is stated before."""
+    def put(words, data):
+        return door("--bytes", "10", line=f"push {words} q", data=data)
+
+    assert put("", b"0123456789") == b"1\n" and put("-n 10", b"0123456789a").strip().isdigit()
+    most = {"": b"", "-l": b"\n", "-0": b"\0"}
+    for option, end in most.items():
+        text = (b"short" + end) * bool(end) + b"0123456789a" + end
+        for words in (option, f"-n {len(text)} {option}"):
+            said = put(words, text)
+            assert said.startswith(b"error 65 ") and b"over the limit" in said, (words, said)
+        assert not end or put(option, b"short" + end + b"0123456789").count(b" ") == 1
+    assert flatq("drain", "q").out == b"0123456789\n" * 2 + b"short\n0123456789\n" * 2
     assert door("--bytes", "0", line="push q", data=b"abcd",
-        env={"FLATQ_MOST_BYTES": "1"}).endswith(b"0\n")
+        env={"FLATQ_MOST_BYTES": "1"}).strip().isdigit()
 
 
 WRONG = {
