@@ -13,6 +13,7 @@ import pytest
 
 from conftest import need
 from engine import drain_at_work, flats_of, lies, push, refused
+from test_talks import talks
 from userlands import without
 
 
@@ -69,20 +70,10 @@ def test_awks(flatq, tmp_path, awk):
     need(awk)
     flatq.env["PATH"] = without(tmp_path / "bin", "mawk", "awk", "gawk", "perl")
     (tmp_path / "bin/awk").symlink_to(shutil.which(awk))
-    flatq.env["FLATQ_FOLD"] = "4"
-    for n in range(12):
-        flatq("push", "q", input=b"s%d" % n, check=0)
-    flatq("delete", "q:10", check=0)
-    flatq("wal", check=0)
-    assert flatq("delete", "q:10").status == 66
-    first, last = map(int, flatq("push", "-l", "q", input=b"".join(b"l%d\n" % n
-        for n in range(1600)), check=0).out.split())
-    assert first % 1000 == 0 and last - first == 1599
-    ids = [line.split()[0] for line in flatq("list", "q", check=0).out.splitlines()]
-    assert ids == [b"%d" % n for n in [*range(1, 10), 11, 12, *range(first, last + 1)]]
-    assert flatq("pop", "q", check=0).out == b"s0"
-    want = [b"s%d" % n for n in (*range(1, 9), 10, 11)] + [b"l%d" % n for n in range(1600)]
-    assert flatq("drain", "q", check=0).out.split() == want
+    talks(("fold and", "fold: ids", "push -l, "), flatq)
+    flatq("push", "-l", "q", input=b"".join(b"%d\n" % n for n in range(1600)), check=0)
+    assert flatq("pop", "q", check=0).out == b"0"
+    assert flatq("drain", "q", check=0).out.split() == [b"%d" % n for n in range(1, 1600)]
     assert flatq("doctor", check=0).out == b""
 
 

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import shutil
 from pathlib import Path
 from string import Template
 
@@ -89,12 +90,23 @@ class Talk:
 
 def talk(title, *more):
     one = Talk(*more)
+    home = set(one.flatq.home.iterdir())
     for number, line in enumerate(TALKS[title], 1):
         try:
             one.line(line)
         except AssertionError as error:
             raise AssertionError(f"line {number}: {line}") from error
-    assert not list(one.flatq.home.iterdir())
+    assert set(one.flatq.home.iterdir()) == home
+
+
+def talks(words, flatq):
+    """All talks whose title begins with one of these words, each in a new spool."""
+    for title in TALKS:
+        if title.startswith(words) and title not in TIMED:
+            shutil.rmtree(flatq.spool)
+            env = dict(flatq.env)
+            talk(title, flatq)
+            flatq.env = env
 
 
 @pytest.mark.whole

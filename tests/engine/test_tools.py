@@ -15,6 +15,7 @@ import userlands
 from conftest import LIB, SHELLS, Result, need, share
 from engine import flats_of, refused
 from test_rules import boots_again, drained, faulty, stub
+from test_talks import talks
 
 LINES = b"a\n\xff\0b\n\n"
 
@@ -316,8 +317,8 @@ def test_debians_newest_busybox_is_refused(shell, flatq):
 
 
 def a_day(flatq):
-    """A usual day's work: any bytes, a megabyte, full and closed outputs, bulk, keys, a worker, the
-    line door."""
+    """A usual day's work: any bytes, a megabyte, full and closed outputs, bulk, a worker, the line
+    door; and talks."""
     flatq.syncs()
     boots_again(flatq)
     for body in b"", ANY, os.urandom(1 << 20):
@@ -338,31 +339,19 @@ def a_day(flatq):
     with open(flatq.home / "empty", "w") as nowhere:
         assert flatq.start("push", "q", stdin=os.open(flatq.home, os.O_RDONLY),
             stdout=nowhere).wait(60) == 74
-    # a message from pieces, up to the line with a dot
     flatq("push", "-e", "q", input=b"a\0b\n\0\n.\nrest", check=0)
     assert flatq("pop", "q", check=0).out == b"a\0b\n\0\n"
-    flatq("push", "-n", "3", "q", input=b"abcdef", check=0)
-    assert flatq("pop", "q", check=0).out == b"abc"
     for option, end in ("-l", b"\n"), ("-0", b"\0"):
         flatq("push", option, "q", input=b"".join(body + end for body in MANY), check=0)
         assert flatq("pop", "q", check=0).out == MANY[0]  # this pop unfolds
         done = flatq("drain", option, "q", check=0)
         assert done.out == b"".join(body + end for body in MANY[1:])
-    # keys, folds and a reservation
-    assert b"dup" in flatq("push", "-k", "key", "q", input=b"1", check=0).out + flatq("push", "-k",
-        "key", "q", input=b"2", check=0).out
-    for n in range(2, 8):
-        flatq("push", "q", input=b"%d" % n, check=0)
-    flatq("wal", "q", env={"FLATQ_FOLD": "5"}, check=0)
-    assert flats_of(flatq.spool, "q", "queue")
-    receipt = flatq("reserve", "q", check=0).out.split()[0].decode()
-    flatq("delete", receipt, check=0)
+    flatq("push", "-l", "q", input=b"2\n3\n4\n5\n", check=0)
     assert flatq("work", "-q", "q", "-n", "2", "--", "cat", check=0).out == b"23"
     assert flatq("handler", input=b"pop q\n", check=0).out == b"4"
-    assert b"ready 3" in flatq("stat", "q", check=0).out and len(flatq("list", "q",
-        check=0).out.splitlines()) == 3
+    assert b"ready 1\n" in flatq("stat", "q", check=0).out
     assert flatq("doctor", "q", check=0).out == b""
-    assert drained(flatq) == [5, 6, 7]
+    talks(("push: a key is", "fold and"), flatq)
 
 
 def toybox(flatq):
