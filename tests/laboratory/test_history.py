@@ -5,9 +5,7 @@ tests/laboratory/test_mutants.py shows that histories catch errors in the verbs.
 
 import dataclasses
 import fcntl
-import os
 import re
-import subprocess
 
 import pytest
 
@@ -52,19 +50,6 @@ def test_an_operation_that_hangs_ends_the_history(place):
         broken.perform(["wal"])
 
 
-def test_a_zombie_is_not_alive():
-    """Neither is a process that has ended. /proc can be read while processes end."""
-    child = subprocess.Popen(["sh", "-c", "read line"], stdin=subprocess.PIPE,
-        start_new_session=True)
-    assert history.alive(child.pid)
-    child.stdin.close()
-    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    os.killpg(child.pid, 0)
-    assert not history.alive(child.pid)
-    child.wait()
-    assert not history.alive(child.pid)
-
-
 # hand-made histories: a sound one, and copies in which one operation differs or is missing
 
 MESSAGES = {number: Message(number, b"%d:body" % number, 65536, delay, 60, key)
@@ -74,8 +59,7 @@ MESSAGES = {number: Message(number, b"%d:body" % number, 65536, delay, 60, key)
 def event(second, words, out=b"", **more):
     """An operation that lasts half a second."""
     return Event("x", tuple(words.split()), start=second, end=second + 0.5, up_start=second,
-        up_end=second + 0.5, out=out,
-                 err=b"nothing\n" if more.get("status") else b"", **more)
+        up_end=second + 0.5, out=out, err=b"nothing\n" if more.get("status") else b"", **more)
 
 
 def claim(second, out, claimed, words="claim -c me -n 5 q", **more):

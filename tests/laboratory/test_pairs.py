@@ -8,11 +8,9 @@ import pytest
 
 from conftest import chance, everything, share
 from laboratory import own, trials, work  # noqa: F401
-from test_crash import SYSTEM, explore, good
+from test_crash import explore, good
 
-from crash import campaign
 from crash.families import pairs
-from crash.trials import Trial
 
 
 @pytest.mark.timeout(3600)
@@ -31,15 +29,6 @@ def test_race(name, work, trials):
     outcomes = explore("pairs", name, work, None)
     trials("pairs", outcomes)
     good(outcomes)
-
-
-def test_the_second_runs_while_the_first_is_held(work):
-    """A pop is held before its rename while another pop runs. Each gets a message of its own."""
-    point = next(call.seq for call in pairs.calls(SYSTEM, "plain", "pop", work)
-        if call.kind == "rename" and call.paths[1].startswith("q/out/0"))
-    one = Trial("pairs", "plain: pop / pop", "held", str(point))
-    outcome = campaign.run(one, SYSTEM, work)
-    assert outcome.outcome == "good" and "rename" in outcome.call, outcome
 
 
 def test_sees_what_is_lost_or_doubled():

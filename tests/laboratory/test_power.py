@@ -76,54 +76,43 @@ def left(found, cut=None):
         for outcomes in found.choices(cut, frozenset(), 0, 0)}
 
 
-def test_a_write_may_be_lost_halved_or_zeros(work):
-    assert left(history(work, "printf abcd >x")) == {"{}", "{'x': b''}", "{'x': b'ab'}",
-        r"{'x': b'\x00\x00\x00\x00'}", "{'x': b'abcd'}"}
+#: A script, what ran before it, and all that a power cut may leave.
+STATES = {
+    "a write may be lost, halved or zeros": ("printf abcd >x", "", {"{}", "{'x': b''}",
+        "{'x': b'ab'}", r"{'x': b'\x00\x00\x00\x00'}", "{'x': b'abcd'}"}),
+    "a later write does not say that the first is there": ("printf a >x; printf b >>x", "", {"{}",
+        "{'x': b''}", "{'x': b'a'}", r"{'x': b'\x00'}", r"{'x': b'\x00b'}", "{'x': b'ab'}",
+        r"{'x': b'a\x00'}"}),
+    "a synced file is whole or has no name": ("printf abcd >x; sync x", "",
+        {"{}", "{'x': b'abcd'}"}),
+    "a synced directory has names but no data": ("printf ab >x; sync .", "", {"{'x': b''}",
+        "{'x': b'a'}", r"{'x': b'\x00\x00'}", "{'x': b'ab'}"}),
+    "both synced": ("printf ab >x; sync x .", "", {"{'x': b'ab'}"}),
+    "everything synced": ("mkdir d; printf ab >d/x; sync", "", {"{'d': None, 'd/x': b'ab'}"}),
+    "a synced directory may have lost its own name": ("mkdir d; true >d/x; sync d", "",
+        {"{}", "{'d': None, 'd/x': b''}"}),
+    "a rename is atomic, but not behind the data": ("printf ab >x; mv x y; sync .", "",
+        {"{'y': b''}", "{'y': b'a'}", r"{'y': b'\x00\x00'}", "{'y': b'ab'}"}),
+    "a rename to another directory leaves one name": ("mv a/x b/y", "mkdir a b; printf ab >a/x",
+        {"{'a': None, 'a/x': b'ab', 'b': None}", "{'a': None, 'b': None, 'b/y': b'ab'}"}),
+    "a rename into a new directory takes that along": ("mkdir b; mv a/x b/x; sync a",
+        "mkdir a; printf ab >a/x", {"{'a': None, 'b': None, 'b/x': b'ab'}"}),
+    "a removed directory was empty": ("rm -r d", "mkdir d; printf a >d/x",
+        {"{'d': None, 'd/x': b'a'}", "{'d': None}", "{}"}),
+}
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("what", STATES)
+def test_what_may_be_left(what, work):
+    script, before, trees_left = STATES[what]
+    assert left(history(work, script, before)) == trees_left
 
 
 def test_a_write_may_be_cut_at_each_page(work):
     found = history(work, "head -c 9000 /dev/zero | tr '\\0' x | dd bs=9000 iflag=fullblock >x")
     sizes = {len(eval(tree).get("x", b"")) for tree in left(found)}
     assert sizes == {0, 4096, 4500, 8192, 9000}
-
-
-def test_a_later_write_does_not_say_that_the_first_is_there(work):
-    assert r"{'x': b'\x00\x00cd'}" in left(history(work, "printf ab >x; printf cd >>x"))
-
-
-def test_a_synced_file_is_whole_or_has_no_name(work):
-    assert left(history(work, "printf abcd >x; sync x")) == {"{}", "{'x': b'abcd'}"}
-
-
-def test_a_synced_directory_has_names_but_no_data(work):
-    assert left(history(work, "printf ab >x; sync .")) == {"{'x': b''}", "{'x': b'a'}",
-        r"{'x': b'\x00\x00'}", "{'x': b'ab'}"}
-
-
-def test_both_synced_and_everything_synced(work):
-    assert left(history(work, "printf ab >x; sync x .")) == {"{'x': b'ab'}"}
-    shutil.rmtree(work / "box")
-    assert left(history(work, "mkdir d; printf ab >d/x; sync")) == {"{'d': None, 'd/x': b'ab'}"}
-
-
-def test_a_synced_directory_may_have_lost_its_own_name(work):
-    assert left(history(work, "mkdir d; true >d/x; sync d")) == {"{}", "{'d': None, 'd/x': b''}"}
-
-
-def test_a_rename_is_atomic_but_not_behind_the_data(work):
-    found = left(history(work, "printf ab >x; mv x y; sync ."))
-    assert found == {"{'y': b''}", "{'y': b'a'}", r"{'y': b'\x00\x00'}", "{'y': b'ab'}"}
-
-
-def test_a_rename_to_another_directory_leaves_one_name(work):
-    found = history(work, "mv a/x b/y", before="mkdir a b; printf ab >a/x")
-    assert left(found) == {"{'a': None, 'a/x': b'ab', 'b': None}",
-        "{'a': None, 'b': None, 'b/y': b'ab'}"}
-
-
-def test_a_rename_into_a_new_directory_takes_that_along(work):
-    found = history(work, "mkdir b; mv a/x b/x; sync a", before="mkdir a; printf ab >a/x")
-    assert left(found) == {"{'a': None, 'b': None, 'b/x': b'ab'}"}
 
 
 def test_a_rename_over_a_file_leaves_one_of_both(work):
@@ -137,11 +126,6 @@ def test_what_failed_changes_nothing(work):
     script = "set -C; { true >x; } 2>&-; mv -n y x; mkdir d 2>&-; rmdir d 2>&-; rm -f none; true"
     found = history(work, script, before="printf a >x; printf b >y; mkdir d; true >d/z")
     assert len(left(found)) == 1
-
-
-def test_a_removed_directory_was_empty(work):
-    found = history(work, "rm -r d", before="mkdir d; printf a >d/x")
-    assert left(found) == {"{'d': None, 'd/x': b'a'}", "{'d': None}", "{}"}
 
 
 @pytest.mark.whole

@@ -97,15 +97,6 @@ class Clock:
         new.rename(self.path / "uptime")
 
 
-def alive(group: int) -> bool:
-    """Whether a process of the group lives; zombies, which an init may leave, do not."""
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    return bool(processes.left(processes.GROUP, group))
-
-
 class Over(Exception):
     """An operation hangs: the history ends here."""
 
@@ -177,7 +168,7 @@ class History:
                 f"{who}: {' '.join(words)}: not over after {self.deadline:g} s")
         event.status, event.killed = process.returncode, process.returncode == -signal.SIGKILL
         end = time.monotonic() + self.deadline
-        while event.killed and alive(process.pid):
+        while event.killed and processes.left(processes.GROUP, process.pid):
             if time.monotonic() > end:
                 self.broken.append(f"{who}: {' '.join(words)}: killed, and something of it goes on")
                 os.killpg(process.pid, signal.SIGKILL)

@@ -347,7 +347,7 @@ class Model:
                     number) and self.there(other, event)]
                 inner = [other for other in taken[place + 1:] if self.before(other, number)
                     and self.there(other, event, itself=True)]
-                self._too_many(event, [*ready, *inner],
+                self._too_many(event, list(dict.fromkeys([*ready, *inner])),
                     f"message {number} was handed out, while {{}} that come before it are there: "
                     f"{{}}")
 
