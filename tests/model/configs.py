@@ -16,14 +16,9 @@ def singles(*messages, place="wal"):
     return disk
 
 
-def flat(*messages):
-    return {f"queue/5.{messages[0]}.{messages[-1]}.{len(messages)}.x": tuple(f"5.{message}.0"
-        for message in messages)}
-
-
-def unfolding(*messages):
-    return {f"unfold/5.{messages[0]}.{messages[-1]}.{len(messages)}.x": tuple(f"5.{message}.0"
-        for message in messages)}
+def flat(*messages, place="queue"):
+    name = f"5.{messages[0]}.{messages[-1]}.{len(messages)}.x"
+    return {f"{place}/{name}": tuple(f"5.{message}.0" for message in messages)}
 
 
 def reserved(message, deadline=1):
@@ -32,15 +27,15 @@ def reserved(message, deadline=1):
 
 POP, POP2 = ("pop A", "pop"), ("pop B", "pop")
 RESERVE = ("reserve", "reserve", 1)
-FOLD, SWEEP, RECLAIM, BULK = ("fold", "fold"), ("sweep", "sweeper"), ("reclaim",
-    "reclaimer"), ("bulk", "bulk")
+FOLD, BULK = ("fold", "fold"), ("bulk", "bulk")
+SWEEP, RECLAIM = ("sweep", "sweeper"), ("reclaim", "reclaimer")
 EITHER = ("settle", "unclaim")
 CLAIM, CLAIM2 = ("claim A", "claimer", 2, EITHER), ("claim B", "claimer", 2, EITHER)
 CLAIM_ALL, CLAIM_ALL2 = ("claim A", "claimer", 3, EITHER), ("claim B", "claimer", 3, EITHER)
 UNCLAIM, SETTLE = ("unclaim", "unclaimer"), ("claim", "claimer", 2, ("settle",))
 DROP = ("drop", "drop")
 RELEASE = ("release", "reserve", 1, ("release", "delete"))
-CLOCK = ("clock", "clock", 1)
+CLOCK = ("clock", "clock")
 
 
 def push(message, priority=5):
@@ -48,6 +43,8 @@ def push(message, priority=5):
 
 
 KEYS = {1: "k", 2: "k", 3: "k"}
+UNFOLD_WRECK = {**singles(1, 2, place="tmp/5.1.x"), "tmp/5.1.x": DIRECTORY,
+    **flat(1, 2, place="unfold")}
 WRECK = {**singles(1, 2, place="fold/5.1.x"), "fold/5.1.x": DIRECTORY}
 KEYED = {**singles(1), "keys/k": (1, "yes")}
 
@@ -104,8 +101,7 @@ CONFIGS = {
     "power: unclaim": Config(CLAIMED, (UNCLAIM,), (2,), power=True),
     "bulk of a run": Config({**singles(1, 3, place="head"), **singles(2)}, (BULK, POP), (1, 2, 3)),
     "wreck of a fold": Config(WRECK, (FOLD, POP), (1, 2), kills=1),
-    "wreck of an unfold": Config({**singles(1, 2, place="tmp/5.1.x"), "tmp/5.1.x": DIRECTORY,
-    **unfolding(1, 2)}, (FOLD, POP), (1, 2), kills=1),
+    "wreck of an unfold": Config(UNFOLD_WRECK, (FOLD, POP), (1, 2), kills=1),
     "unread: fold pop": Config(singles(1, 2), (FOLD, POP), (1, 2), fails=1),
     "unread: wreck of a fold": Config(WRECK, (FOLD, POP), (1, 2), kills=1, fails=1),
     "unread: committed fold": Config({**WRECK, "queue/5.1.2.2.x": ("5.1.0", "5.2.0")}, (FOLD, POP),
@@ -125,8 +121,7 @@ CONFIGS = {
     "drop reclaim": Config(reserved(1), (DROP, RECLAIM, POP, CLOCK), (1,), kills=1, drops=True),
     "drop unfold": Config(flat(1, 2), (DROP, POP), (1, 2), kills=1, drops=True),
     "drop sweep": Config(singles(1), (DROP, POP, SWEEP), (1,), kills=1, drops=True),
-    "drop, wreck of an unfold": Config({**singles(1, 2, place="tmp/5.1.x"), "tmp/5.1.x": DIRECTORY,
-    **unfolding(1, 2)}, (DROP, push(3)), (1, 2), drops=True),
+    "drop, wreck of an unfold": Config(UNFOLD_WRECK, (DROP, push(3)), (1, 2), drops=True),
     "ids": Config({"range/0": DIRECTORY}, tuple((f"push {n}", "take_id") for n in range(3)),
     ids=True, kills=1),
     "ids, old ranges": Config({"range/0": DIRECTORY, "range/0/0": ""},

@@ -13,6 +13,8 @@ Digits are single, so that names sort as the real ones do. The disk is a dict fr
 "" for an empty file, DIRECTORY, a tuple of words for others. Every function takes the dict and
 changes it."""
 
+from collections import Counter
+
 DIRECTORY = "directory"
 
 
@@ -138,7 +140,7 @@ def messages(disk, path):
 def ready(disk):
     """For each id, how many slips (or lines) it has in places where a take finds it. Each state of
     a fold counts once."""
-    count = {}
+    count = Counter()
     nonces = {path.rpartition(".")[2] for path in disk if path.startswith("queue/")}
     unfolded = {path.split("/")[1] for path in disk if path.startswith("head/")}
     for path, content in disk.items():
@@ -152,21 +154,15 @@ def ready(disk):
         if place == "unfold" and (flat_run(name) in unfolded or f"tmp/{flat_run(name)}" not
                 in disk):
             continue
-        for message in messages(disk, path):
-            count[message] = count.get(message, 0) + 1
+        count.update(messages(disk, path))
     return count
 
 
 def in_flight(disk):
     """As `ready`, for messages that are handed out and not settled."""
-    count = {}
-    for path, content in disk.items():
-        if path.startswith("out/") and content != DIRECTORY:
-            top = path.split("/")[1]
-            if f"done/{top}" not in disk:
-                for message in messages(disk, path):
-                    count[message] = count.get(message, 0) + 1
-    return count
+    return Counter(message for path, content in disk.items()
+        if path.startswith("out/") and content != DIRECTORY
+        and f"done/{path.split('/')[1]}" not in disk for message in messages(disk, path))
 
 
 def segments(disk):
@@ -186,8 +182,4 @@ def is_claimed_slip(path):
 
 def claimed(disk):
     """As `ready`, for messages that are claimed and not settled."""
-    count = {}
-    for path in segments(disk):
-        for message in messages(disk, path):
-            count[message] = count.get(message, 0) + 1
-    return count
+    return Counter(message for path in segments(disk) for message in messages(disk, path))

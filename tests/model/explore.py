@@ -5,6 +5,7 @@ A state is one tuple (`State`) that can be hashed. `run` returns an Outcome: how
 are, and the shortest run that ends badly."""
 
 import time
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import NamedTuple
@@ -31,25 +32,24 @@ class State(NamedTuple):
     disk: frozenset          # (path, content)
     nodes: tuple             # where each process is
     orphans: tuple           # the command that lives on after its shell was killed, or ""
-    # for each process, a listing under way: (must be seen, may be seen), or None
-    listings: tuple
-    lock: int                # the number of its holder, from 1; 0: nobody
-    clock: int
+    listings: tuple          # of each process, under way: (must be seen, may be seen), or None
     acked: frozenset         # ids that a push has printed
-    settled: frozenset       # ids that nobody may get again
-    deleted: frozenset       # those of `settled` whose delete has answered
-    holds: frozenset         # (id, who, deadline)
     # for each process: ids acknowledged and ready since its take began; for a push: ids settled
     # before it
     there: tuple
     kills: int
     signals: int
     base: frozenset          # power: what is surely on the disk
-    pending: tuple           # power: (paths removed, entries added) that may not be
-    soft: frozenset          # power: files whose content may not be
-    told: frozenset = NONE   # claims: (offset, ids) that a process was told
-    fails: int = 0           # listings that may still fail
-    lost: int = 0            # commands whose status may still be lost
+    told: frozenset          # claims: (offset, ids) that a process was told
+    fails: int               # listings that may still fail
+    lost: int                # commands whose status may still be lost
+    lock: int = 0            # the number of its holder, from 1; 0: nobody
+    clock: int = 0
+    settled: frozenset = NONE  # ids that nobody may get again
+    deleted: frozenset = NONE  # those of `settled` whose delete has answered
+    holds: frozenset = NONE  # (id, who, deadline)
+    pending: tuple = ()      # power: (paths removed, entries added) that may not be
+    soft: frozenset = NONE   # power: files whose content may not be
 
 
 @dataclass
@@ -101,47 +101,42 @@ class Explorer:
 
     def first(self):
         config = self.config
-        nodes = tuple(self.programs.start(getattr(self.protocol, method),
-            *self._arguments(method, number, rest))
-                      for number, (_, method, *rest) in enumerate(config.processes, 1))
+        nodes = self.begun = tuple(
+            self.programs.start(getattr(self.protocol, method), number, *rest)
+            for number, (_, method, *rest) in enumerate(config.processes, 1))
         count = len(nodes)
         disk = frozenset(config.start.items())
-        self.begun = nodes
         told = frozenset((path[6:].split(".")[0], frozenset(files.messages(config.start, path)))
             for path in files.segments(config.start))
-        return State(disk, nodes, ("",) * count, (None,) * count, 0, 0, frozenset(config.acked),
-            NONE, NONE, NONE, (NONE,) * count,
-                     config.kills, config.signals, disk if config.power else NONE, (), NONE, told,
-                     config.fails, config.lost)
-
-    @staticmethod
-    def _arguments(method, number, rest):
-        return rest if method == "clock" else (number, *rest)
+        return State(disk, nodes, ("",) * count, (None,) * count, frozenset(config.acked),
+            (NONE,) * count, config.kills, config.signals, disk if config.power else NONE, told,
+            config.fails, config.lost)
 
     def run(self, seconds=60.0, most=10_000_000):
         began = time.monotonic()
         first = self.first()
         parents = {first: None}
-        level = [first]
-        while level:
-            following = []
-            for state in level:
-                for label, make in self.successors(state):
-                    self.steps += 1
-                    try:
-                        reached = make()
-                        if reached in parents:
-                            continue
-                        parents[reached] = state, label
-                        self.check(reached)
-                    except Bad as bad:
-                        return Outcome(len(parents), self.steps, time.monotonic() - began, False,
-                            str(bad), self.trace(parents, state, label))
-                    following.append(reached)
-                if len(parents) > most or time.monotonic() - began > seconds:
-                    return Outcome(len(parents), self.steps, time.monotonic() - began, False)
-            level = following
-        return Outcome(len(parents), self.steps, time.monotonic() - began, True)
+        todo = deque([first])
+
+        def outcome(*rest):
+            return Outcome(len(parents), self.steps, time.monotonic() - began, *rest)
+
+        while todo:
+            state = todo.popleft()
+            for label, make in self.successors(state):
+                self.steps += 1
+                try:
+                    reached = make()
+                    if reached in parents:
+                        continue
+                    parents[reached] = state, label
+                    self.check(reached)
+                except Bad as bad:
+                    return outcome(False, str(bad), self.trace(parents, state, label))
+                todo.append(reached)
+            if len(parents) > most or time.monotonic() - began > seconds:
+                return outcome(False)
+        return outcome(True)
 
     @staticmethod
     def trace(parents, state, label):
@@ -329,27 +324,27 @@ class Explorer:
             return False
         source, target = old.split("/")[0], new.split("/")[0]
         holds = state.holds
+        others = frozenset(hold for hold in holds if hold[0] not in moved)
         if note == "settled":
             change["settled"] = state.settled | held.keys() - files.claimed(disk).keys()
         elif target == "claim":
-            holds = frozenset(hold for hold in holds if hold[0] not in moved)
+            holds = others
         elif source == "claim":
             pass
         elif target == "out":
             deadline = 0 if "batch." in new else files.owner_and_deadline(new)[1]
             if source == "out":
-                holds = frozenset((i, who, deadline) if i in moved else (i, who, end) for i, who,
-                    end in holds)
+                holds = others.union((i, who, deadline) for i, who, _ in holds - others)
             else:
                 self.took(moved, change)
                 holds = holds.union((i, me, deadline) for i in moved)
         elif target == "done":
-            if any(i in moved and who != me for i, who, _ in holds):
+            if any(who != me for _, who, _ in holds - others):
                 raise Bad("deleted what somebody else holds")
             change["settled"] = state.settled | moved
-            holds = frozenset(hold for hold in holds if hold[0] not in moved)
+            holds = others
         elif source == "out" and note == "gives it back":
-            holds = frozenset(hold for hold in holds if hold[0] not in moved)
+            holds = others
         if target in ("out", "done"):
             self.gone(moved, change)
         change["holds"] = holds
@@ -434,11 +429,12 @@ class Explorer:
         promised."""
         if self.config.ids:
             return
-        places = files.ready(dict(state.disk))
-        for found in (files.in_flight(dict(state.disk)), files.claimed(dict(state.disk))):
-            for message, count in found.items():
-                places[message] = places.get(message, 0) + count
-        self.whole_segments(dict(state.disk))
+        disk = dict(state.disk)
+        for path in files.segments(disk):
+            count = len(files.messages(disk, path))
+            if count != files.segment_count(path[6:]):
+                raise Bad(f"{path} has {count} messages")
+        places = files.ready(disk) + files.in_flight(disk) + files.claimed(disk)
         for message, count in places.items():
             if count > 1:
                 raise Bad(f"message {message} is in {count} places")
@@ -448,17 +444,10 @@ class Explorer:
         else:
             self.check_recovered(state, state.disk, "checkpoint")
 
-    @staticmethod
-    def whole_segments(disk):
-        for path in files.segments(disk):
-            if len(files.messages(disk, path)) != files.segment_count(path[6:]):
-                raise Bad(f"{path} has {len(files.messages(disk, path))} messages")
-
     def check_recovered(self, state, disk, method):
-        found = self.recovered.get(disk)
-        if found is None:
-            found = self.recovered[disk] = self.recover(disk, method)
-        count, left, damaged, held = found
+        if disk not in self.recovered:
+            self.recovered[disk] = self.recover(disk, method)
+        count, left, damaged, held = self.recovered[disk]
         after = "a power cut now" if method == "boot" else "everybody killed now"
         if left:
             raise Bad(f"after {after} and recovery: {left}")
@@ -471,9 +460,9 @@ class Explorer:
                     "the queue again")
         settled = state.deleted if method == "boot" else state.settled
         for message in state.acked - state.settled:
-            if count.get(message, 0) != 1:
+            if count[message] != 1:
                 raise Bad(f"after {after} and recovery: message {message} is there "
-                    f"{count.get(message, 0)} times")
+                    f"{count[message]} times")
         for message, times in count.items():
             if times > 1 or message in settled:
                 raise Bad(f"after {after} and recovery: message {message} is there {times} times, "
@@ -489,7 +478,7 @@ class Explorer:
         while node != END:
             steps += 1
             if steps > 400:
-                return {}, "recovery does not end", NONE, NONE
+                return Counter(), "recovery does not end", NONE, NONE
             op = programs.ops[node]
             kind, args = op.kind, op.args
             result = {"dead": True, "clock": 9, "holds": lock}.get(kind)
@@ -501,11 +490,11 @@ class Explorer:
                 result = (files.listing(disk, args[0]) or ("",))[0]
             elif kind == "mv":
                 if args[0] in disk and args[1] in disk:
-                    return {}, f"{args[1]} was there already", NONE, NONE
+                    return Counter(), f"{args[1]} was there already", NONE, NONE
                 result = files.rename(disk, *args)
             elif kind == "die":
-                return ({}, "", NONE, NONE) if "gone/q" in disk else ({},
-                    "recovery ends with an error", NONE, NONE)
+                bad = "" if "gone/q" in disk else "recovery ends with an error"
+                return Counter(), bad, NONE, NONE
             elif kind == "choose":
                 result = args[0]
             elif kind in ("lock", "unlock"):
@@ -513,10 +502,8 @@ class Explorer:
             elif kind == "check":
                 damaged = self.set_aside(disk)
             node = programs.next(node, result)
-        count = files.ready(disk)
         held = files.claimed(disk)
-        for message, times in held.items():
-            count[message] = count.get(message, 0) + times
+        count = files.ready(disk) + held
         return count, self.left_over(disk, count), damaged, held.keys()
 
     def left_over(self, disk, count):
@@ -613,30 +600,25 @@ class Explorer:
         elif kind == "sync":
             needs = self.needs(pending)
             chosen = set()
-            for number, each in enumerate(pending):
-                paths = {*each[0], *(path for path, _ in each[1])}
-                for name in args:
-                    if name.endswith("/"):
-                        if any(path.rpartition("/")[0] == name[:-1] for path in paths):
-                            chosen.add(number)
-                    elif name in paths and name in base:
-                        chosen.add(number)
-            for name in args:
-                soft.discard(name)
+            for number, (gone, added) in enumerate(pending):
+                paths = {*gone, *(path for path, _ in added)}
+                places = {path.rpartition("/")[0] + "/" for path in paths}
+                if places.union(paths & base.keys()).intersection(args):
+                    chosen.add(number)
+            soft.difference_update(args)
             for number in range(len(pending) - 1, -1, -1):
                 if number in chosen:
                     chosen |= needs[number]
             for number in sorted(chosen):
                 self.happen(base, pending[number])
             pending = [each for number, each in enumerate(pending) if number not in chosen]
-        change["base"], change["pending"], change["soft"] = frozenset(base.items()), tuple(
-            pending), frozenset(soft)
+        change.update(base=frozenset(base.items()), pending=tuple(pending), soft=frozenset(soft))
 
     def cuts(self, state):
         """Every disk that a power cut may leave."""
         pending = state.pending
         needs = self.needs(pending)
-        seen = set()
+        found = set()
         for bits in range(1 << len(pending)):
             chosen = [number for number in range(len(pending)) if bits >> number & 1]
             if any(not needs[number] <= set(chosen) for number in chosen):
@@ -646,7 +628,5 @@ class Explorer:
                 self.happen(disk, pending[number])
             for path in state.soft & disk.keys():
                 disk[path] = ("torn",)
-            frozen = frozenset(disk.items())
-            if frozen not in seen:
-                seen.add(frozen)
-                yield frozen
+            found.add(frozenset(disk.items()))
+        return found

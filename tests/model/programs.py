@@ -5,9 +5,9 @@ process's state is identified by the line where it stands and by the values of i
 to reach a state again, the process is run anew with the same results. Every pair of state and
 result is run once, and then known.
 
-The line and the local variables must say everything, so nothing may stay on the interpreter's own
-stack over a yield. `checked` refuses a class in which something could: a yield in a `for`, `with`,
-`try` or comprehension, or in the middle of an expression."""
+The line and the local variables must say everything: nothing that an earlier yield has answered may
+stay on the interpreter's own stack. `checked` refuses a class in which something could: a yield in
+the body of a `for` or `with`, or one in an operand after another yield."""
 
 import ast
 import inspect
@@ -27,29 +27,29 @@ class Op(NamedTuple):
     note: str = ""
 
 
-def checked(cls):
-    """A class decorator: raises TypeError if a method has a yield that the locals do not
+def checked(code):
+    """A decorator: raises TypeError if a class or function has a yield that the locals do not
     describe."""
-    tree = ast.parse(textwrap.dedent(inspect.getsource(cls)))
-    _check(tree, (), cls.__name__)
-    return cls
+    _check(ast.parse(textwrap.dedent(inspect.getsource(code))), code.__name__)
+    return code
 
 
-def _check(node, above, name):
-    if isinstance(node, (ast.Yield, ast.YieldFrom)):
-        for parent in reversed(above):
-            if isinstance(parent, (ast.Expr, ast.Assign, ast.If, ast.While, ast.Return)):
-                break
-            if not isinstance(parent, (ast.BoolOp, ast.UnaryOp)):
-                raise TypeError(
-                    f"{name}, line {node.lineno}: a yield inside {type(parent).__name__}")
-        for parent in above:
-            if isinstance(parent, (ast.For, ast.With, ast.Try, ast.ListComp, ast.GeneratorExp,
-                    ast.SetComp, ast.DictComp)):
-                raise TypeError(
-                    f"{name}, line {node.lineno}: a yield below {type(parent).__name__}")
+def _yields(node):
+    return any(isinstance(each, (ast.Yield, ast.YieldFrom)) for each in ast.walk(node))
+
+
+def _check(node, name):
+    before = False  # whether an operand in front of this one yields
     for child in ast.iter_child_nodes(node):
-        _check(child, (*above, node), name)
+        if not _yields(child):
+            continue
+        where = f"{name}, line {getattr(child, 'lineno', 0)}: a yield"
+        if isinstance(node, (ast.For, ast.With, ast.Try)) and child is not getattr(node, "iter", 0):
+            raise TypeError(f"{where} below {type(node).__name__}")
+        if before and isinstance(node, ast.expr) and not isinstance(node, ast.BoolOp):
+            raise TypeError(f"{where} after another in one {type(node).__name__}")
+        before = True
+        _check(child, name)
 
 
 class Programs:

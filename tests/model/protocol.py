@@ -5,6 +5,12 @@ from disk import (flat_run, handed_out, is_flat, later, owner_and_deadline, segm
     segment_end, slip_id)
 from programs import Op, checked
 
+#: the process ends with an error, and gives up all that it holds
+DIE = Op("die")
+LOCK, UNLOCK = Op("lock"), Op("unlock")
+PLACES = ("out", "head", "queue", "wal")  # drop removes them in this order
+READY = ("wal", "fold", "queue", "unfold", "head")
+
 
 def mv(old, new, child="mv", note=""):
     return Op("mv", (old, new), child, note)
@@ -24,6 +30,14 @@ def write(path, content, child=""):
 
 def exists(path):
     return Op("exists", (path,))
+
+
+def read(path):
+    return Op("read", (path,))
+
+
+def rmdir(path, child="rmdir"):
+    return Op("rmdir", (path,), child)
 
 
 def ls(place):
@@ -53,12 +67,23 @@ def flat_name(slips, nonce):
     return f"{slips[0][0]}.{slip_id(slips[0])}.{slip_id(slips[-1])}.{len(slips)}.{nonce}"
 
 
-#: the process ends with an error, and gives up all that it holds
-DIE = Op("die")
-PLACES = ("out", "head", "queue", "wal")  # drop removes them in this order
+def has(message, slips):
+    return any(slip_id(slip) == message for slip in slips or ())
 
 
-LOCK, UNLOCK = Op("lock"), Op("unlock")
+@checked
+def in_turn(*ops):
+    while ops:
+        yield ops[0]
+        ops = ops[1:]
+
+
+@checked
+def each(names, method):
+    """METHOD for each name, one after the other."""
+    while names:
+        name, names = names[0], names[1:]
+        yield from method(name)
 
 
 @checked
@@ -92,23 +117,19 @@ class Protocol:
 
     def nothing_ready(self):
         """nothing_ready: whether it is sure that no message is ready"""
-        places = ("wal", "fold", "queue", "unfold", "head")
+        places = READY
         while places:
             place, places = places[0], places[1:]
             names = yield from self.names_in(place)
-            if place in ("fold", "head"):
-                while names:
-                    inside = yield from self.names_in(f"{place}/{names[0]}")
-                    if inside:
-                        return False
-                    names = names[1:]
-            if names:
-                return False
+            while names:
+                name, names = f"{place}/{names[0]}", names[1:]
+                if place not in ("fold", "head") or (yield from self.names_in(name)):
+                    return False
         return True
 
     def nowhere(self, message):
         """not_below: whether it is sure that the message has no slip and no line"""
-        places = ("out", "wal", "fold", "queue", "unfold", "head")
+        places = ("out", *READY)
         while places:
             place, places = places[0], places[1:]
             names = yield from self.names_in(place)
@@ -117,13 +138,9 @@ class Protocol:
                 if name.startswith("batch."):
                     found = False
                 elif place in ("fold", "head"):
-                    inside = yield from self.names_in(f"{place}/{name}")
-                    found = any(slip_id(each) == message for each in inside)
-                    inside = ()
+                    found = has(message, (yield from self.names_in(f"{place}/{name}")))
                 elif is_flat(name):
-                    lines = yield Op("read", (f"{place}/{name}",))
-                    found = any(slip_id(line) == message for line in lines or ())
-                    lines = ()
+                    found = has(message, (yield read(f"{place}/{name}")))
                 else:
                     found = slip_id(name) == message
                     if found and place == "out":
@@ -148,7 +165,7 @@ class Protocol:
             if place == "head":
                 runs = yield ls("head")
                 while runs:
-                    yield Op("rmdir", (f"head/{runs[0]}",), "rmdir")
+                    yield rmdir(f"head/{runs[0]}")
                     runs = runs[1:]
                 runs = ()
             if not (yield Op("rmplace", (place,), "rmdir")):
@@ -163,10 +180,7 @@ class Protocol:
 
     def make_places(self):
         """queue_make: all places are there again"""
-        places = PLACES
-        while places:
-            yield rm(f"gone/{places[0]}", "mkdir")
-            places = places[1:]
+        yield from in_turn(*(rm(f"gone/{place}", "mkdir") for place in PLACES))
 
     def drop_wait(self):
         """drop_wait: a drop is at work, or was killed. The next process that has the lock finds the
@@ -177,6 +191,7 @@ class Protocol:
         yield from self.recover()
         yield UNLOCK
         return True
+
     # engine/push.sh, engine/bound.sh
 
     def push(self, me, message, priority=5):
@@ -224,7 +239,7 @@ class Protocol:
         batches = yield ls("done")
         if any(name.startswith("batch.") for name in batches):
             yield from self.sweep()
-        entry = yield Op("read", (f"keys/{key}",))
+        entry = yield read(f"keys/{key}")
         if not entry or entry == ("torn",):
             return 0
         done = yield ls("done")
@@ -252,9 +267,7 @@ class Protocol:
             if (yield exists(f"done/{name}")):
                 continue
             if name.startswith("batch."):
-                inside = yield ls(f"out/{name}")
-                total += sum(map(messages_of, inside))
-                inside = ()
+                total += sum(map(messages_of, (yield ls(f"out/{name}"))))
             else:
                 total += 1
         return total
@@ -265,15 +278,14 @@ class Protocol:
         found = ()
         while runs:
             run, runs = f"{place}/{runs[0]}", runs[1:]
-            names = yield ls(run)
-            found, names = (*found, *(f"{run}/{name}" for name in names)), ()
+            found += tuple(f"{run}/{name}" for name in (yield ls(run)))
         return found
 
     # engine/take.sh
 
     def scan(self):
         """queue_scan: the place and the name that sort first"""
-        places = ("wal", "fold", "queue", "unfold", "head")
+        places = READY
         at = name = ""
         while places:
             place, places = places[0], places[1:]
@@ -398,10 +410,8 @@ class Protocol:
             at = ""
             while flats and not at:
                 flat, flats = flats[0], flats[1:]
-                lines = yield Op("read", (f"queue/{flat}",))
-                if any(slip_id(line) == message for line in lines or ()):
+                if has(message, (yield read(f"queue/{flat}"))):
                     at = flat
-                lines = ()
             flat = flats = ""
             moving = bool(at)
             if not at:
@@ -410,9 +420,8 @@ class Protocol:
             if not moving:
                 flats = yield ls("unfold")
                 while flats and not moving:
-                    lines = yield Op("read", (f"unfold/{flats[0]}",))
-                    moving, flats, lines = any(slip_id(line) == message for line in lines
-                        or ()), flats[1:], ()
+                    moving = has(message, (yield read(f"unfold/{flats[0]}")))
+                    flats = flats[1:]
                 flats = ""
             if not moving:
                 # a message that moved forward meanwhile is in out/ or head/; one that came back is
@@ -442,8 +451,8 @@ class Protocol:
             if place == "head":
                 paths = yield from self.in_runs("head")
             else:
-                paths = yield ls(place)
-                paths = tuple(f"{place}/{path}" for path in paths if not path.startswith("batch."))
+                paths = tuple(f"{place}/{path}" for path in (yield ls(place))
+                    if not path.startswith("batch."))
             paths = tuple(path for path in paths if named(path) == message)
             while paths:
                 path, paths = paths[0], paths[1:]
@@ -508,7 +517,7 @@ class Protocol:
                 yield mv(f"{place}/{name}", f"queue/{name}", "mv flat", "put back")
             else:
                 yield mv(f"{place}/{name}", f"wal/{later(name)}", "mv", "put back")
-        yield Op("rmdir", (place,))
+        yield rmdir(place, "")
 
     def reclaimer(self, me):
         """queue_reclaim: as any verb does it once a second"""
@@ -517,8 +526,7 @@ class Protocol:
     def sweep(self):
         """queue_sweep, sweep_these: under the lock; remove what is settled"""
         names = yield ls("done")
-        todo, slips, outs, keys, bodies = names, (), (), (), ()
-        whole = ()
+        todo, slips, outs, keys, bodies, whole = names, (), (), (), (), ()
         while todo:
             name, todo = todo[0], todo[1:]
             if name.startswith("batch."):
@@ -526,9 +534,7 @@ class Protocol:
                 while inside:
                     each, inside = inside[0], inside[1:]
                     if is_flat(each):
-                        lines = yield Op("read", (f"out/{name}/{each}",))
-                        slips = (*slips, *(lines or ()))
-                        lines = ()
+                        slips += (yield read(f"out/{name}/{each}")) or ()
                     else:
                         bodies, slips = (*bodies, f"body/{slip_id(each)}"), (*slips, each)
                     each = ""
@@ -542,7 +548,7 @@ class Protocol:
             message, slips = slip_id(slips[0]), slips[1:]
             key = self.keys.get(message, "")
             if key:
-                entry = yield Op("read", (f"keys/{key}",))
+                entry = yield read(f"keys/{key}")
                 if entry and entry[0] == message:
                     keys = (*keys, f"keys/{key}")
         message = key = entry = ""
@@ -571,10 +577,8 @@ class Protocol:
             yield from self.removed(path, child)
 
     def removed(self, path, child):
-        """bodies_remove: one path. A status of failure is an error, whether or not the file
-        is gone"""
-        lost = yield rm(path, child)
-        if lost:
+        """bodies_remove: one path; a status of failure is an error, even if the file is gone"""
+        if (yield rm(path, child)):
             yield DIE
 
     # engine/flat.sh
@@ -592,28 +596,25 @@ class Protocol:
         while runs:
             run, runs = runs[0], runs[1:]
             yield from self.fold_finish(run)
-        flats = yield from self.names_in("unfold")
-        while flats:
-            flat, flats = flats[0], flats[1:]
-            yield from self.unfold_finish(flat)
-        flat = ""
+        yield from each((yield from self.names_in("unfold")), self.unfold_finish)
         # an unfold was killed before its commit: its stage shows which bodies it has written
         stages = yield from self.names_in("tmp")
         while stages:
             stage, stages = stages[0], stages[1:]
             if not is_flat(stage) and not stage.startswith("claim"):
-                names = yield from self.names_in(f"tmp/{stage}")
-                yield from self.remove(tuple(f"body/{slip_id(name)}" for name in names),
-                    "rm bodies")
-                names = ()
+                yield from self.bodies_remove((yield from self.names_in(f"tmp/{stage}")))
                 yield from self.remove((f"tmp/{stage}",), "rm stage")
 
-    def fold(self, me, checks=True):
+    def bodies_remove(self, slips):
+        """bodies_remove: those of these slips"""
+        yield from self.remove(tuple(f"body/{slip_id(slip)}" for slip in slips), "rm bodies")
+
+    def fold(self, me):
         """checkpoint, queue_fold, fold_some: of one run"""
         yield LOCK
         yield from self.recover()
         names = yield ls("wal")
-        names = tuple(name for name in names if name[:2] == (names[0][:2]))
+        names = tuple(name for name in names if name[:2] == names[0][:2])
         if len(names) >= 2:
             run = ".".join(names[0].split(".")[:2]) + f".r{me}"
             yield Op("mkdir", (f"fold/{run}",))
@@ -626,12 +627,12 @@ class Protocol:
     def fold_finish(self, run):
         """fold_finish: the run becomes a flat file, or goes to head/"""
         nonce = run.split(".")[2]
-        flats = yield from self.names_in("queue")
-        flats = tuple(flat for flat in flats if flat.endswith(f".{nonce}"))
+        flats = tuple(flat for flat in (yield from self.names_in("queue"))
+            if flat.endswith(f".{nonce}"))
         if not flats:
             names = yield from self.names_in(f"fold/{run}")
             if not names:
-                yield Op("rmdir", (f"fold/{run}",), "rmdir")
+                yield rmdir(f"fold/{run}")
                 return
             full = yield Op("choose", ("written", "disk is full")) if self.full else Op("pass")
             done = False
@@ -649,7 +650,7 @@ class Protocol:
 
     def fold_remove(self, run, flat):
         """fold_remove: the messages that stand in the flat file, whatever a listing says"""
-        names = yield Op("read", (f"queue/{flat}",))
+        names = yield read(f"queue/{flat}")
         if names == ("torn",):
             yield DIE
         left = names
@@ -659,7 +660,7 @@ class Protocol:
         while names:
             yield from self.removed(f"fold/{run}/{names[0]}", "rm run")
             names = names[1:]
-        yield Op("rmdir", (f"fold/{run}",), "rmdir")
+        yield rmdir(f"fold/{run}")
         yield sync("fold/")
 
     def fold_write(self, run, names, nonce):
@@ -679,12 +680,10 @@ class Protocol:
         if not (yield exists(f"queue/{flat}")):
             return
         run = flat_run(flat)
-        yield from self.remove_if(f"tmp/{run}")
-        runs = yield ls("head")
-        while runs:
-            yield Op("rmdir", (f"head/{runs[0]}",), "rmdir")
-            runs = runs[1:]
-        lines = yield Op("read", (f"queue/{flat}",))
+        if (yield exists(f"tmp/{run}")):
+            yield from self.remove((f"tmp/{run}",), "rm stage")
+        yield from in_turn(*(rmdir(f"head/{run}") for run in (yield ls("head"))))
+        lines = yield read(f"queue/{flat}")
         yield Op("mkdir", (f"tmp/{run}",))
         while lines:
             yield write(f"tmp/{run}/{lines[0]}", "", "awk")
@@ -694,11 +693,6 @@ class Protocol:
         yield mv(f"queue/{flat}", f"unfold/{flat}", "mv flat", "the unfold is committed")
         yield sync("unfold/", "queue/")
         yield from self.unfold_finish(flat)
-
-    def remove_if(self, path):
-        """tmp_remove: what a run of the same name has left"""
-        if (yield exists(path)):
-            yield from self.remove((path,), "rm stage")
 
     def unfold_finish(self, flat):
         """unfold_finish: the staged slips go to head/, only then the flat file is removed"""
@@ -722,10 +716,8 @@ class Protocol:
             if self.fails:
                 yield Op("empty")
             return
-        names = yield from self.names_in(f"out/{batch}")
-        while names:
-            yield Op("print", (f"out/{batch}/{names[0]}",), "awk")
-            names = names[1:]
+        yield from in_turn(*(Op("print", (f"out/{batch}/{name}",), "awk")
+            for name in (yield from self.names_in(f"out/{batch}"))))
         yield LOCK
         yield create(f"done/{batch}", "settled")
         yield from self.sweep()
@@ -769,7 +761,7 @@ class Protocol:
                 got = yield from self.names_in(f"out/{batch}")
                 if got:
                     return True
-                yield Op("rmdir", (f"out/{batch}",))
+                yield rmdir(f"out/{batch}", "")
                 got = ()
 
     def bulk_elsewhere(self, at):
@@ -811,11 +803,8 @@ class Protocol:
             yield create(f"claim/{upto}.0")
         yield from self.claim_flatten(me)
         yield Op("syncfs")
-        names = yield ls("claim")
-        names = self.segments(names, settled)
-        while names:
-            yield Op("told", (names[0],))
-            names = names[1:]
+        yield from in_turn(*(Op("told", (name,))
+            for name in self.segments((yield ls("claim")), settled)))
         yield UNLOCK
         if not held:
             return
@@ -863,17 +852,14 @@ class Protocol:
 
     def segment_sweep(self, segment):
         """batch_read, batch_remove: a segment; a mark holds no message"""
-        inside = yield from self.names_in(f"claim/{segment}")
-        yield from self.remove(tuple(f"body/{slip_id(name)}" for name in inside
-            if not is_flat(name)), "rm bodies")
-        inside = ()
+        yield from self.bodies_remove(tuple(name for name in (yield from self.names_in(
+            f"claim/{segment}")) if not is_flat(name)))
         yield from self.remove((f"claim/{segment}",), "rm claim")
 
     def claim_flatten(self, me):
         """claim_flatten, claim_write: segments of slips become flat files"""
-        names = yield from self.names_in("claim")
-        names = tuple(name for name in names if name[0].isdigit() and segment_count(name)
-            and not name.endswith(".flat"))
+        names = tuple(name for name in (yield from self.names_in("claim")) if name[0].isdigit()
+            and segment_count(name) and not name.endswith(".flat"))
         while names:
             segment, names = names[0], names[1:]
             slips = yield from self.names_in(f"claim/{segment}")
@@ -891,8 +877,7 @@ class Protocol:
     def claim_settle(self, at):
         """claim_settle, claim_ends: all messages before AT; under the lock"""
         settled, _, _ = yield from self.claim_recover()
-        names = yield from self.names_in("claim")
-        names = self.segments(names, settled)
+        names = self.segments((yield from self.names_in("claim")), settled)
         if at <= settled or at not in map(segment_end, names):
             return
         names = ()
@@ -908,17 +893,14 @@ class Protocol:
             return
         if not (yield exists(f"claim/{upto}.0")):
             yield create(f"claim/{upto}.0")
-        names = yield from self.names_in("claim")
-        names = self.segments(names, settled)
+        names = self.segments((yield from self.names_in("claim")), settled)
         batches = tuple(f"out/batch.{me}.{name}" for name in names)
         while names:
             yield mv(f"claim/{names[0]}", f"out/batch.{me}.{names[0]}", "mv claim")
             names = names[1:]
         yield sync("claim/", "out/")
         names = ()
-        while batches:
-            yield from self.give_back(batches[0])
-            batches = batches[1:]
+        yield from each(batches, self.give_back)
         yield Op("syncfs")
         yield mv(f"claim/settled.{settled}", f"claim/settled.{upto}", "mv claim")
         yield sync("claim/")
@@ -933,14 +915,12 @@ class Protocol:
         yield from self.recover()
         yield from self.claims_recover()
         yield from self.sweep()
-        names = yield ls("tmp")
-        yield from self.remove(tuple(f"tmp/{name}" for name in names), "rm tmp")
+        yield from self.remove(tuple(f"tmp/{name}" for name in (yield ls("tmp"))), "rm tmp")
         yield UNLOCK
 
     def claims_recover(self):
         """claims_recover: of one name"""
-        names = yield ls("claim")
-        if names:
+        if (yield ls("claim")):
             yield from self.claim_recover()
 
     def sweeper(self, me):
@@ -953,17 +933,15 @@ class Protocol:
 
     def message_held(self, message):
         """not_below: whether a bulk take or a claim has it"""
-        batches = yield ls("out")
-        batches = tuple(f"out/{name}" for name in batches if name.startswith("batch."))
-        claimed = yield ls("claim")
-        batches, claimed = (*batches, *(f"claim/{name}" for name in claimed)), ()
+        batches = tuple(f"out/{name}" for name in (yield ls("out")) if name.startswith("batch."))
+        batches += tuple(f"claim/{name}" for name in (yield ls("claim")))
         while batches:
             inside = yield ls(batches[0])
             while inside:
                 lines = (inside[0],)
                 if is_flat(inside[0]):
-                    lines = yield Op("read", (f"{batches[0]}/{inside[0]}",))
-                if any(slip_id(line) == message for line in lines or ()):
+                    lines = yield read(f"{batches[0]}/{inside[0]}")
+                if has(message, lines):
                     return True
                 inside, lines = inside[1:], ()
             batches = batches[1:]
@@ -983,8 +961,7 @@ class Protocol:
                     yield from self.putback(name)
         yield from self.unmark()
         yield from self.sweep()
-        names = yield ls("tmp")
-        yield from self.remove(tuple(f"tmp/{name}" for name in names), "rm tmp")
+        yield from self.remove(tuple(f"tmp/{name}" for name in (yield ls("tmp"))), "rm tmp")
         yield Op("check")
         yield from self.claims_recover()
         yield UNLOCK
@@ -995,11 +972,9 @@ class Protocol:
         names = yield ls("done")
         while names:
             name, names = names[0], names[1:]
-            if not name.startswith("batch."):
-                found = yield from self.find_slip(slip_id(name))
-                if found:
-                    yield rm(f"done/{name}")
-            name = found = ""
+            if not name.startswith("batch.") and (yield from self.find_slip(slip_id(name))):
+                yield rm(f"done/{name}")
+            name = ""
 
     # engine/spool.sh, engine/boot.sh: ids. Here a range has two
 
@@ -1007,9 +982,8 @@ class Protocol:
         """ids_next, ids_last_range, ids_next_range: one id"""
         yield Op("begin", ("push",))
         while True:
-            ranges = yield ls("range")
-            last = int(ranges[-1])
-            ranges, low, high = (), -1, 2
+            last = int((yield ls("range"))[-1])
+            low, high = -1, 2
             while high - low > 1:
                 middle = (low + high) // 2
                 if (yield exists(f"range/{last}/{middle}")):
@@ -1026,10 +1000,8 @@ class Protocol:
                 high += 1
             if high == 2:
                 yield LOCK
-                ranges = yield ls("range")
-                if ranges[-1] == str(last):
+                if (yield ls("range"))[-1] == str(last):
                     yield Op("mkdir", (f"range/{last + 1}",))
-                ranges = ()
                 yield UNLOCK
             last = high = 0
 
@@ -1037,8 +1009,7 @@ class Protocol:
         """ids_block: a range for the caller, and a new one for the others"""
         yield Op("begin", ("push",))
         yield LOCK
-        ranges = yield ls("range")
-        last, ranges = int(ranges[-1]), ()
+        last = int((yield ls("range"))[-1])
         yield Op("mkdir", (f"range/{last + 2}",))
         yield UNLOCK
         yield Op("id", (2 * last + 2,))
@@ -1046,16 +1017,13 @@ class Protocol:
     def retire(self, me):
         """ids_sweep, ids_sweep_locked: old ranges are closed, then removed"""
         yield LOCK
-        ranges = yield ls("range")
-        ranges = ranges[:-1]
+        ranges = (yield ls("range"))[:-1]
         while ranges:
             yield mv(f"range/{ranges[0]}", f"old/{ranges[0]}")
             yield from self.remove((f"old/{ranges[0]}",), "rm range")
             ranges = ranges[1:]
         yield UNLOCK
 
-    def clock(self, ticks):
+    def clock(self, me):
         """Time passes"""
-        while ticks:
-            yield Op("tick")
-            ticks -= 1
+        yield Op("tick")
