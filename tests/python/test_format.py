@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from base64 import b64decode
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ pa = module("pyarrow")
 import pyarrow.compute as pc
 
 from flatq.spark import format as flat
+from flatq.spark import options
 
 BODIES = [b"", b"\0", b"\n", b"\t", b"=", "é".encode(), bytes(range(256)),
     *(os.urandom(size) for size in range(1, 60)), b"x" * 70_000]
@@ -43,40 +45,46 @@ def claim(flatq, *args):
     return pieces
 
 
+def ready(flatq, queue="default"):
+    return flat.ready(str(flatq.spool), queue)
+
+
 def test_what_the_verbs_write(flatq):
     """Single messages, priorities, keys, tries and bulk pushes: the rows have all of it as it was
     pushed, in order."""
+    bulk = [body for body in BODIES if b"\0" not in body]
     push(flatq, b"one", "-k", "key")
-    flatq("push", "-0", input=b"".join(body + b"\0" for body in BODIES if b"\0" not in body),
-        check=0)
+    flatq("push", "-0", input=b"".join(body + b"\0" for body in bulk), check=0)
     push(flatq, b"urgent", "-p", "7")
     receipt = flatq("reserve", check=0).out.split(b" ")[0].decode()
     flatq("release", receipt, check=0)
-    rows = table(claim(flatq), headers=True)
-    assert [row["value"] for row in rows] == [b"urgent", b"one",
-        *(body for body in BODIES if b"\0" not in body)]
-    assert [row["offset"] for row in rows] == list(range(len(rows)))
-    assert {row["queue"] for row in rows} == {"jobs"}
-    assert [row["attempts"] for row in rows[:3]] == [2, 1, 1]
-    assert rows[0]["headers"]["priority"] == 7 and rows[0]["headers"]["key"] is None
-    assert len(rows[1]["headers"]["key"]) == 33 and rows[1]["headers"]["id"] < rows[2]["headers"][
-        "id"]
-    assert all(abs(row["timestamp"].timestamp() - os.path.getmtime(flatq.spool)) < 300
-        for row in rows)
-    text = table(claim(flatq), base64=True)
-    assert [subprocess.run(["base64", "-d"], input=row["value"].encode(),
-        capture_output=True).stdout for row in text[:20]] == [
-        row["value"] for row in rows[:20]]
+    pieces = claim(flatq)
+    rows = table(pieces, headers=True)
+    assert [row["value"] for row in rows] == [b"urgent", b"one", *bulk]
+    assert [(row["offset"], row["queue"], row["attempts"]) for row in rows] == [
+        (n, "jobs", 2 if n == 0 else 1) for n in range(len(rows))]
+    urgent, one, first = (row["headers"] for row in rows[:3])
+    assert urgent["priority"] == 7 and urgent["key"] is None
+    assert len(one["key"]) == 33 and one["id"] < first["id"]
+    pushed = os.path.getmtime(flatq.spool)
+    assert all(abs(row["timestamp"].timestamp() - pushed) < 300 for row in rows)
+    for row, text in zip(rows, table(pieces, base64=True)):
+        assert b64decode(text["value"], validate=True) == row["value"]
 
 
-def test_what_a_name_says(flatq, tmp_path):
+def test_what_a_name_says(tmp_path):
     [*_, last] = staged(tmp_path, [b"x"] * 700, first=5000)
     assert (last.name.first, last.name.nonce, last.count) == (5500, "abc123", 200)
-    push(flatq, b"1", ".a/b")
-    flatq("claim", "-c", "me", ".a/b", check=0)
-    assert os.path.isdir(flat.claim_dir(str(flatq.spool), ".a/b", "me"))
+
+
+@pytest.mark.parametrize("queue", ["a/b", ".x", "a.b", ".a/b;c"])
+def test_names_on_disk(flatq, queue):
+    push(flatq, b"1", queue)
+    assert [row["value"] for row in table(ready(flatq, queue))] == [b"1"]
+    flatq("claim", "-c", "me", queue, check=0)
+    assert os.path.isdir(flat.claim_dir(str(flatq.spool), queue, "me"))
     [disk] = [name for name in os.listdir(flatq.spool) if flat.is_queue(str(flatq.spool / name))]
-    assert (flat.disk_name(".a/b"), flat.queue_name(disk)) == (disk, ".a/b")
+    assert (flat.disk_name(queue), flat.queue_name(disk)) == (disk, queue)
 
 
 def test_tries_of_a_whole_file_count(flatq):
@@ -111,13 +119,11 @@ def test_a_queue_that_cannot_be_listed_is_not_empty(flatq, monkeypatch):
 
     monkeypatch.setattr(os, "scandir", refuse)
     with pytest.raises(PermissionError):
-        flat.ready(str(flatq.spool), "q")
+        ready(flatq, "q")
 
 
 def test_a_failed_sync_is_an_error(flatq, tmp_path, monkeypatch):
     """A settle, too, which would delete the messages of a table that is not on the disk."""
-    from flatq.spark import options
-
     class System:
         def __init__(self, *words, **more):
             pass
@@ -129,13 +135,12 @@ def test_a_failed_sync_is_an_error(flatq, tmp_path, monkeypatch):
     monkeypatch.setattr(options.ctypes, "get_errno", lambda: 5)
     flatq.syncs()
     monkeypatch.delenv("FLATQ_SYNC", raising=False)
-    with pytest.raises(OSError, match="Input/output error"):
-        options.sync(str(tmp_path))
     flatq("push", "-l", input=b"1\n", check=0)
     claim(flatq)
     place = options.Place(str(flatq.spool), "default")
-    with pytest.raises(OSError, match="Input/output error"):
-        place.settle("me", 1)
+    for act in (lambda: options.sync(str(tmp_path)), lambda: place.settle("me", 1)):
+        with pytest.raises(OSError, match="Input/output error"):
+            act()
     assert place.marks("me") == (0, 1)
     monkeypatch.undo()
     # The system says it once
@@ -144,24 +149,23 @@ def test_a_failed_sync_is_an_error(flatq, tmp_path, monkeypatch):
     flatq("doctor", check=0)
     flatq("unclaim", "-c", "me", check=0)
     claim(flatq)
-    assert place.marks("me") == (1, 2) and place.settle("me", 2) == 2 and place.marks("me") == (2,
-        2)
+    assert (place.marks("me"), place.settle("me", 2), place.marks("me")) == ((1, 2), 2, (2, 2))
     flatq("drop", "default", check=0)
 
 
 def test_files_of_a_stage(tmp_path):
     """A file has 500 messages or some MiB at most, and no ids across a hundred thousand. A message
     over the limit has a file of its own."""
-    pieces = staged(tmp_path, [b"x"] * 1300 + [b"y" * (5 << 20)] + [b"z" * (1 << 20)] * 5,
-        first=99_900, priority=3)
-    assert [piece.count for piece in pieces][:4] == [100, 500, 500,
-        200] and max(piece.count for piece in pieces) == 500
-    assert sum(piece.count for piece in pieces) == 1306
+    sizes = [1] * 1300 + [5 << 20] + [1 << 20] * 5
+    pieces = staged(tmp_path, [b"x" * size for size in sizes], first=99_900, priority=3)
+    assert [piece.count for piece in pieces][:4] == [100, 500, 500, 200]
+    assert max(piece.count for piece in pieces) == 500
     for piece in pieces:
-        priority, first, last, count, tries, nonce = Path(piece.path).name.split(".")
+        path = Path(piece.path)
+        priority, first, last, count, tries, _ = path.name.split(".")
         assert (priority, int(last) - int(first) + 1, tries) == ("0000000003", int(count), "0")
-        assert Path(piece.path).parent.name == f"{priority}.{first[:7]}" and first[:7] == last[:7]
-    assert [len(row["value"]) for row in table(pieces)] == [1] * 1300 + [5 << 20] + [1 << 20] * 5
+        assert path.parent.name == f"{priority}.{first[:7]}" and first[:7] == last[:7]
+    assert [len(row["value"]) for row in table(pieces)] == sizes
 
 
 def test_any_range_of_offsets(tmp_path):
@@ -170,17 +174,12 @@ def test_any_range_of_offsets(tmp_path):
     for low, high in ((0, 1700), (0, 1), (499, 501), (500, 1000), (3, 1699), (1699, 1700),
             (700, 710), (5, 5), (1700, 9000)):
         cut = [found for piece in pieces if (found := piece.cut(low, high))]
-        assert [(row["offset"], row["value"]) for row in table(cut)] == list(enumerate(bodies))[
-            low:high]
-
-
-def test_packing(tmp_path):
-    numbers = [b"%d" % n for n in range(1700)]
-    pieces = staged(tmp_path, numbers)
+        rows = [(row["offset"], row["value"]) for row in table(cut)]
+        assert rows == list(enumerate(bodies))[low:high]
     for partitions in (1, 2, 3, 8, 200):
         lists = flat.pack(pieces, partitions)
         assert len(lists) <= partitions and all(lists)
-        assert [row["value"] for some in lists for row in table(some)] == numbers
+        assert [row["value"] for some in lists for row in table(some)] == bodies
     assert max(sum(piece.count for piece in some) for some in flat.pack(pieces, 4)) <= 500
     assert flat.pack([], 3) == []
 
@@ -233,70 +232,69 @@ def test_a_damaged_body(flatq):
     body = sorted((flatq.spool / "default/body").iterdir())[2]
     for text in (b"", b"Mg=", b"Mg=\n=", b"Mg==Mg==\n", b"\n\n"):
         body.write_bytes(text)
-        pieces = flat.ready(str(flatq.spool), "default")
+        pieces = ready(flatq)
         with pytest.raises(flat.Damaged, match="line 3 is damaged"):
             table(pieces)
         assert [row["value"] for row in table(pieces, strict=False)] == [b"0", b"1", b"3", b"4"]
 
 
 def test_lost(tmp_path):
-    bodies = [b"%d" % n for n in range(1500)]
-    pieces = staged(tmp_path, bodies)
-    whole = Path(pieces[1].path).read_bytes()
-    os.truncate(pieces[1].path, whole.index(b"\n") + 1)
+    pieces = staged(tmp_path, [b"%d" % n for n in range(1500)])
+    file = Path(pieces[1].path)
+    rest = [*range(500), *range(1000, 1500)]
+
+    def offsets(**more):
+        return [row["offset"] for row in table(pieces, **more)]
+
+    with file.open("rb+") as lines:
+        lines.readline()
+        lines.truncate(lines.tell())
     with pytest.raises(flat.Lost, match="1 lines, and its name says 500"):
         table(pieces)
-    assert [row["offset"] for row in table(pieces, strict=False)] == [*range(501),
-        *range(1000, 1500)]
-    os.unlink(pieces[1].path)
+    assert offsets(strict=False) == sorted([*rest, 500])
+    file.unlink()
     with pytest.raises(flat.Lost, match="the file is missing, with 500 messages"):
         table(pieces)
-    for more in ({"strict": False}, {"vanish": True}):
-        assert [row["offset"] for row in table(pieces, **more)] == [*range(500), *range(1000, 1500)]
-    segment = str(Path(pieces[0].path).parent)
+    assert offsets(strict=False) == offsets(vanish=True) == rest
+    segment, none = file.parent, str(tmp_path / "none")
     with pytest.raises(flat.Lost, match="1000 of 1500 messages are there"):
-        flat.segment(segment, 0, 1500)
+        flat.segment(str(segment), 0, 1500)
     with pytest.raises(flat.Lost, match="0 of 5"):
-        flat.segment(str(tmp_path / "none"), 0, 5)
-    assert flat.segment(str(tmp_path / "none"), 0, 5, False) == []
-    (Path(segment) / "strange").touch()
+        flat.segment(none, 0, 5)
+    assert flat.segment(none, 0, 5, False) == []
+    (segment / "strange").touch()
     with pytest.raises(flat.Damaged, match="not a flat file's name"):
-        flat.segment(segment, 0, 1500)
+        flat.segment(str(segment), 0, 1500)
 
 
 def test_a_look_at_what_is_ready(flatq):
     """It has all ready messages, each once, wherever they lie, and no other message."""
-    expected = []
     flatq("push", "-l", input=b"".join(b"%d\n" % n for n in range(700)), check=0)
-    expected += [b"%d" % n for n in range(1, 700)]
     assert pop(flatq) == b"0"
-    for n in range(5):
-        push(flatq, b"single %d" % n)
-        expected.append(b"single %d" % n)
+    singles = [b"single %d" % n for n in range(5)]
+    for body in singles:
+        push(flatq, body)
     push(flatq, b"delayed", "-d", "1000")
     flatq("reserve", check=0)
-    expected.remove(b"1")
-    rows = table(flat.ready(str(flatq.spool), "default"), vanish=True)
+    rows = table(ready(flatq), vanish=True)
+    expected = [*(b"%d" % n for n in range(2, 700)), *singles]
     assert sorted(row["value"] for row in rows) == sorted(expected)
-    assert len({row["offset"] for row in rows}) == len(expected) and {row["attempts"]
-        for row in rows} == {0}
+    assert len({row["offset"] for row in rows}) == len(expected)
+    assert {row["attempts"] for row in rows} == {0}
     flatq("drain", check=0)
-    assert table(flat.ready(str(flatq.spool), "default")) == []
+    assert table(ready(flatq)) == []
     with pytest.raises(FileNotFoundError):
-        flat.ready(str(flatq.spool), "none")
+        ready(flatq, "none")
 
 
 def test_what_a_killed_fold_or_unfold_has_left_counts_once(flatq):
     """The verb was killed just before it removed the first copy: the slips of a fold, the flat file
     of an unfold."""
-    from flatq.spark.options import Place
-
     top = flatq.spool / "default"
     for n in range(6):
         push(flatq, b"%d" % n)
     flatq("wal", env={"FLATQ_FOLD": "5"}, check=0)
-    [block] = (top / "queue").iterdir()
-    [file] = block.iterdir()
+    [file] = top.glob("queue/*/*")
     lines = [line.split(b"\t") for line in file.read_bytes().splitlines()]
     priority, first, *_, nonce = file.name.split(".")
 
@@ -307,21 +305,21 @@ def test_what_a_killed_fold_or_unfold_has_left_counts_once(flatq):
             (run / slip.decode()).touch()
             (top / "body" / slip.decode().split(".")[1]).write_bytes(text + b"\n")
 
-    def ready():
-        found = sorted(row["value"] for row in table(flat.ready(str(flatq.spool), "default"),
-            vanish=True))
-        assert Place(str(flatq.spool), "default").ready() == len(found)
-        return found
+    def there(first, last):
+        found = sorted(row["value"] for row in table(ready(flatq), vanish=True))
+        assert options.Place(str(flatq.spool), "default").ready() == len(found)
+        assert found == [b"%d" % n for n in range(first, last)]
 
     push(flatq, b"6")
     left("fold", lines[:4])
-    assert ready() == [b"%d" % n for n in range(7)]
+    there(0, 7)
     push(flatq, b"7")
-    assert flatq("wal", check=0).err == b"" and ready() == [b"%d" % n for n in range(8)]
+    assert flatq("wal", check=0).err == b""
+    there(0, 8)
     file.rename(top / "unfold" / file.name)
     # another consumer has taken the first one meanwhile
     left("head", lines[1:])
-    assert ready() == [b"%d" % n for n in range(1, 8)]
+    there(1, 8)
 
 
 def test_a_fold_after_the_look_at_wal_counts_once(flatq, monkeypatch):
@@ -335,26 +333,23 @@ def test_a_fold_after_the_look_at_wal_counts_once(flatq, monkeypatch):
         return walk(top, **more)
 
     monkeypatch.setattr(flat.os, "walk", folded)
-    assert sum(piece.count for piece in flat.ready(str(flatq.spool), "default")) == 6
-
-
-@pytest.mark.parametrize("queue", ["a/b", ".x", "a.b", ".a/b;c"])
-def test_names_on_disk(flatq, queue):
-    push(flatq, b"1", queue)
-    assert [row["value"] for row in table(flat.ready(str(flatq.spool), queue))] == [b"1"]
+    assert sum(piece.count for piece in ready(flatq)) == 6
 
 
 def test_marks(flatq):
-    assert flat.marks(str(flatq.spool), "default", "me") == [0]
+    def marks():
+        return flat.marks(str(flatq.spool), "default", "me")
+
+    assert marks() == [0]
     for n in range(3):
         push(flatq, b"1")
         claim(flatq)
-        assert flat.marks(str(flatq.spool), "default", "me") == [n, n + 1]
+        assert marks() == [n, n + 1]
         flatq("settle", "-c", "me", str(n + 1), check=0)
-        assert flat.marks(str(flatq.spool), "default", "me") == [n + 1]
+        assert marks() == [n + 1]
     push(flatq, b"1")
     shutil.rmtree(Path(claim(flatq)[-1].path).parent)
-    assert flat.marks(str(flatq.spool), "default", "me") == [3, 4]
+    assert marks() == [3, 4]
 
 
 @pytest.mark.slow
