@@ -11,7 +11,7 @@ from .verbs import Call, T
 
 
 async def run(call: Call[T]) -> T:
-    """Return the verb's answer. A cancellation ends the verb, or comes later if it has succeeded."""
+    """Return the verb's answer. A cancellation ends the verb, or comes once that has succeeded."""
     loop = asyncio.get_running_loop()
     # Not asyncio.to_thread, whose few threads may all wait; no task, which the loop's end cancels
     ended, stopped = loop.create_future(), None

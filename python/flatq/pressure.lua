@@ -29,9 +29,9 @@ end
 local function mark()
   call('SET', role.lease, string.format('%.0f %s %s', now() + lease, nonce, identity))
 end
--- Redis rolls nothing back when a call fails. So what may fail is asked before the first change, and
--- what follows the change that counts is only tried: the message is stored or taken, whatever
--- becomes of the counters, and doctor mends the tokens. sound() returns an error, or nil
+-- Redis rolls nothing back when a call fails. So what may fail is asked before the first change:
+-- sound() returns an error, or nil. What follows the change that counts is only tried: the message
+-- is stored or taken, whatever becomes of the counters, and doctor mends the tokens
 local function sound()
   call('LLEN', queue)
   call('LLEN', not_full)
@@ -86,7 +86,9 @@ function act.look()
   if not has(bound) then return {'missing'} end
   local found = {'ok', tostring(call('LLEN', queue)), has(closed) and '1' or '0'}
   local keys = {created, produced_messages, produced_bytes, consumed_messages, consumed_bytes}
-  for _, key in ipairs(keys) do found[#found + 1] = call('GET', key) or key ~= created and '0' or '' end
+  for _, key in ipairs(keys) do
+    found[#found + 1] = call('GET', key) or key ~= created and '0' or ''
+  end
   return found
 end
 

@@ -20,6 +20,7 @@ writes a random value to our third key, `:flatq_created`.
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 import re
@@ -166,11 +167,10 @@ class Queue:
     lease : seconds without a sign of life after which a client of ours counts
         as dead
 
-    Creating the object contacts no server. Everywhere `wait` is in seconds,
-    from 0, the specification's non-blocking form, to None: for ever. All
-    methods raise Unreachable if no Redis answers (then what was asked may have
-    been done), Denied, Disk and Invalid if it refuses, and Missing if the queue
-    does not exist.
+    Creating the object contacts no server. `wait` is in seconds, from 0, the
+    specification's non-blocking form, to None: for ever. All methods raise
+    Unreachable if no Redis answers (then what was asked may have been done),
+    Denied, Disk and Invalid if it refuses, and Missing if there is no queue.
     """
 
     def __init__(self, name: str | bytes, *, host: str | None = None, port: int | None = None,
@@ -263,10 +263,9 @@ class Queue:
             role.step("put", ":not_full", bytes(memoryview(body)))
 
     def get(self, wait: float | None = None) -> bytes:
-        """Take the oldest message out.
+        """Take the oldest message out. If this process is killed then, it is gone; see `hold`.
 
-        If this process is killed now, the message is gone; with `hold` it stays in the queue.
-        Raises Closed if that is closed and empty, or deleted; Busy if it has a consumer; Empty.
+        Raises Closed (closed and empty, or deleted), Busy if there is another consumer, Empty.
         """
         with Role(self, "consumer", wait) as role:
             role.step("take")
@@ -333,9 +332,8 @@ class Queue:
         ends = rb"(.*):(?:bound|not_full|closed|(?:producer|consumer)(?:_free)?)"
         found = [re.fullmatch(ends, key[len(start):], re.S) for key in keys]
         for name in sorted({match[1] for match in found if match}):
-            other = Queue(name, host=self.host, port=self.port, db=self.db, prefix=self.prefix,
-                          client=self.client, lease=self.lease)
-            other._options, other._redis = self._options, self._redis
+            other = copy.copy(self)
+            other.raw, other.name, other._owed = name, name.decode(errors="replace"), {}
             yield other
 
     def _connection(self) -> Any:

@@ -18,8 +18,8 @@ from ..errors import Busy, Denied, Empty, Error, Invalid, Missing, NotYours, Unr
 from ..errors import printable
 from .ends import LEASE, Parcel, Source, Target, TooLarge, key_of
 
-#: The attribute that marks base64. SQS takes only text that TEXT matches; it would take a carriage
-#: return too, but not every client keeps one
+#: The attribute that marks base64. SQS takes only text that TEXT matches, and carriage returns,
+#: which not every client keeps
 MARK, VALUE = "flatq-encoding", "base64"
 TEXT = re.compile("[\t\n -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]+")
 
