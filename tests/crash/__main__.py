@@ -131,13 +131,15 @@ def main(argv: list[str] | None = None) -> int:
         files.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, _stop))
         stream = files.enter_context(args.json.open("w", buffering=1)) if args.json else None
         pool = ProcessPoolExecutor(max(args.jobs, 1), initializer=_start)
-        progress = report.Progress(len(tasks))
         try:
-            for found in campaign.execute(tasks, system, work, pool):
+            for done, found in enumerate(campaign.execute(tasks, system, work, pool), 1):
                 outcomes += found
-                progress.add(found)
                 for one in found if stream else ():
                     print(json.dumps(one.as_dict(), ensure_ascii=False), file=stream)
+                if sys.stderr.isatty():
+                    bad = sum(one.outcome == "bad" for one in outcomes)
+                    print(f"\r\033[K{done} of {len(tasks)} scenarios, {len(outcomes)} trials, "
+                        f"{bad} bad", end="\n" * (done == len(tasks)), file=sys.stderr, flush=True)
             pool.shutdown()
         except KeyboardInterrupt as reason:
             ended = 143 if reason.args else 130
@@ -146,15 +148,14 @@ def main(argv: list[str] | None = None) -> int:
             for process in multiprocessing.active_children():
                 process.kill()  # and with it whatever it has behind a gate
             pool.shutdown(cancel_futures=True)
-        progress.close()
     if ended:
         print("ended before its end: this is how far it came", file=sys.stderr)
     print(report.table(outcomes))
-    bad = [outcome for outcome in outcomes if outcome.outcome == "bad"]
+    wrong = [outcome for outcome in outcomes if outcome.outcome == "bad"]
     lib = f"--lib {args.lib} " if args.lib else ""
-    for outcome in bad:
+    for outcome in wrong:
         print(f"python3 -m crash {lib}{outcome.trial}\n    {outcome.detail[:500]}")
-    return ended or int(bool(bad))
+    return ended or int(bool(wrong))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import shutil
 import subprocess
 import tempfile
@@ -13,6 +12,7 @@ from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
 
+from . import memo
 from .families import clients, crash, cuts, history, pairs, power
 from .scenarios import System
 from .trials import Family, Options, Outcome, Seen, Trial, sample
@@ -22,22 +22,10 @@ FAMILIES: dict[str, Family] = {**crash.FAMILIES, "power": power.FAMILY, "cuts": 
 Task = tuple[str, str, Options]  # a family, a scenario, and which trials of it
 
 
-def memory() -> Path:
-    """The directory for spools: in memory, if there is such a file system, with a GiB free, and it
-    lets programs run."""
-    shared = Path("/dev/shm")
-    with contextlib.suppress(OSError):
-        about = os.statvfs(shared)
-        roomy = about.f_bavail * about.f_frsize >= 2**30 and not about.f_flag & os.ST_NOEXEC
-        if os.access(shared, os.W_OK) and roomy:
-            return shared
-    return Path(tempfile.gettempdir())
-
-
 @contextlib.contextmanager
 def workplace() -> Iterator[Path]:
     """A directory for spools."""
-    path = tempfile.mkdtemp(prefix="flatq.", dir=memory())
+    path = tempfile.mkdtemp(prefix="flatq.", dir=memo.memory())
     try:
         yield Path(path)
     finally:

@@ -1,15 +1,28 @@
-"""Share results between processes, by files in the directory in which they all work."""
+"""Where trials work, and results that their processes share by files in that place."""
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import os
 import pickle
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
 T = TypeVar("T")
+
+
+def memory() -> Path:
+    """The directory for spools: in memory, if there is such a file system, with a GiB free, and it
+    lets programs run."""
+    shared = Path("/dev/shm")
+    with contextlib.suppress(OSError):
+        about = os.statvfs(shared)
+        roomy = about.f_bavail * about.f_frsize >= 2**30 and not about.f_flag & os.ST_NOEXEC
+        if os.access(shared, os.W_OK) and roomy:
+            return shared
+    return Path(tempfile.gettempdir())
 
 
 def once(work: Path, key: object, find: Callable[[], T]) -> T:

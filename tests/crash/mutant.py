@@ -11,13 +11,12 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from . import campaign
 from .scenarios import ROOT, System
-from .trials import Options, Outcome
+from .trials import Options
 
 PLACE = Path(__file__).with_name("mutants")
 #: Trials after which a mutant is not caught. A history notices by chance: 3 to 8 of 12 do.
@@ -80,14 +79,6 @@ def make(mutant: Mutant, top: Path) -> System:
     return System(top / "lib", mutant.name)
 
 
-def attempts(mutant: Mutant, system: System, work: Path) -> Iterator[Outcome]:
-    """The outcomes of its trials on this system."""
-    given = dict(zip(mutant.trials[::2], mutant.trials[1::2]))
-    fault = given.get("--fault")
-    options = Options((fault,) if fault else (), given.get("--at", ""), MOST, every=True)
-    return campaign.explore(mutant.family, given["--scenario"], system, options, work)
-
-
 @dataclass(frozen=True)
 class Caught:
     """`by`: the trial that noticed, and what it saw; empty: none did."""
@@ -122,8 +113,13 @@ def command(work: Path) -> int:
 def run(name: str, work: Path) -> Caught:
     """Whether the mutant's family catches it. Raises Stale."""
     began, mutant, count, by = time.monotonic(), read(name), 0, ""
+    given = dict(zip(mutant.trials[::2], mutant.trials[1::2]))
+    fault = given.get("--fault")
+    options = Options((fault,) if fault else (), given.get("--at", ""), MOST, every=True)
     with tempfile.TemporaryDirectory(prefix="mutant.", dir=work) as own:
-        for outcome in attempts(mutant, make(mutant, Path(own)), Path(own)):
+        system = make(mutant, Path(own))
+        for outcome in campaign.explore(mutant.family, given["--scenario"], system, options,
+                Path(own)):
             count += 1
             if outcome.outcome == "bad":
                 by = f"{outcome.trial}: {outcome.detail[:300]}"

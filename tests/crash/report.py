@@ -1,36 +1,12 @@
-"""What a person sees: a line of progress, a table at the end, one trial in full."""
+"""What a person sees: a table at the end, one trial in full."""
 from __future__ import annotations
 
-import sys
-import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from .gate import faults
 from .judge import trees
 from .trials import Outcome, Seen, Trial
-
-
-class Progress:
-    """One line on standard error, if that is a terminal."""
-
-    def __init__(self, tasks: int) -> None:
-        self.tasks, self.begun = tasks, time.monotonic()
-        self.done = self.trials = self.bad = 0
-
-    def add(self, outcomes: Sequence[Outcome]) -> None:
-        self.done += 1
-        self.trials += len(outcomes)
-        self.bad += sum(outcome.outcome == "bad" for outcome in outcomes)
-        if sys.stderr.isatty():
-            seconds = int(time.monotonic() - self.begun)
-            print(f"\r\033[K{self.done} of {self.tasks} scenarios, {self.trials} trials, "
-                f"{self.bad} bad, {seconds // 60}:{seconds % 60:02}", end="", file=sys.stderr,
-                flush=True)
-
-    def close(self) -> None:
-        if sys.stderr.isatty():
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
 def table(outcomes: Iterable[Outcome]) -> str:

@@ -18,7 +18,7 @@ import pytest
 from conftest import ROOT, everything, share, wait_for
 from laboratory import trials  # noqa: F401
 
-from crash import campaign
+from crash import campaign, memo
 from crash.families import cuts, power, states
 from crash.gate import gate
 from crash.judge import trees
@@ -51,7 +51,7 @@ def gated():
 
 @pytest.fixture
 def work():
-    path = Path(tempfile.mkdtemp(prefix="flatq-power.", dir=cuts.roomy()))
+    path = Path(tempfile.mkdtemp(prefix="flatq-power.", dir=memo.memory()))
     yield path
     shutil.rmtree(path)
 

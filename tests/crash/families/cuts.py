@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from . import crash, power
+from .. import memo
 from ..gate import gate
 from ..judge import restart, trees
 from ..scenarios import NAMED, System
@@ -50,16 +51,6 @@ def _libc(name: str, *args: Any) -> None:
 def _mkfs(kind: str) -> str | None:
     return shutil.which(f"mkfs.{kind}", path=os.pathsep.join([os.environ.get("PATH", ""),
         "/usr/sbin", "/sbin"]))
-
-
-def roomy() -> Path:
-    """The directory for spools and images: in memory, if there is enough room."""
-    shm = Path("/dev/shm")
-    with contextlib.suppress(OSError):
-        room = os.statvfs(shm)
-        if room.f_bavail * room.f_frsize > 2 * _SIZE and os.access(shm, os.W_OK):
-            return shm
-    return Path(tempfile.gettempdir())
 
 
 class Disk:
@@ -184,7 +175,8 @@ def session(kind: str, task: Callable[[Disk, Path], Any]) -> Any:
     """task(disk, work) in a child that alone sees the disk. Raises OSError if there can be none, or
     the task fails."""
     context = multiprocessing.get_context("fork")
-    with tempfile.TemporaryDirectory(prefix=f"flatq-cuts.{os.getpid()}.", dir=roomy()) as work:
+    prefix = f"flatq-cuts.{os.getpid()}."
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=memo.memory()) as work:
         near, far = context.Pipe(duplex=False)
         child = context.Process(target=_session, args=(kind, Path(work), task, far, os.getpid()))
         child.start()

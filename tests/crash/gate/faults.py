@@ -38,7 +38,8 @@ ENDS = {"killed at its end": "exit", "killed at its start": "exec", "no process"
 #: The faults of the family `crash`.
 FAULTS = (*KILLS, *SHORT, *ONCE, *LASTING, *OUTPUT)
 _KINDS = {**dict.fromkeys(ONCE, "error"), **dict.fromkeys(LASTING, "error lasting"),
-    **dict.fromkeys(OUTPUT, "error of the output"), **dict.fromkeys(READS, "error"), "read EIO lasting": "error lasting"}
+    **dict.fromkeys(OUTPUT, "error of the output"), **dict.fromkeys(READS, "error"),
+    "read EIO lasting": "error lasting"}
 
 
 def kind(name: str) -> str:

@@ -73,9 +73,9 @@ class Fault:
     or only in part.
 
     kind: "kill_tree": SIGKILL to every process. "kill_one": only to the caller; the rest goes on.
-        "errno": the call fails with `errno`. "errno_from": so does every later one. "errno_file": so
-        does every later one of READS on that path. "torn": `size` bytes of a write are carried out,
-        then as kill_tree. "short": `size` bytes are carried out and the call returns that.
+        "errno": the call fails with `errno`. "errno_from": so does every later one. "errno_file":
+        so does every later one of READS on that path. "torn": `size` bytes of a write are carried
+        out, then as kill_tree. "short": `size` bytes are carried out and the call returns that.
     size: bytes; negative: all but so many; None: half. What is no write, or too small to be cut so,
         is left alone.
     only: the kinds of call (`Call.kind`) that it may strike, as in SPACE; None: all.

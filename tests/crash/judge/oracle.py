@@ -19,7 +19,6 @@ from .. import memo
 from .layout import Dump, dump
 from ..scenarios import Scenario, System
 
-__all__ = ["Dump", "Ledger", "at_once", "dump", "expected", "judge", "recoveries"]
 AFTER = b"after"  # the body of the push that comes before the recovery
 
 

@@ -1,15 +1,13 @@
 """Check a spool after a power cut, once the system has started again: the verbs recover and drain
 it.
 
-Promises
-    - What was acknowledged is there, whole, once and in its order; what was not is whole or not
-    there.
-    - What was deleted, and that was acknowledged, does not come back. What was popped may, if the
-    power went before it was on the disk.
-    - What a verb has acknowledged as delayed, buried, closed or created is so.
-    - A slip whose body is not whole is buried as damaged, or goes away: it is never handed out, and
-    never one that was acknowledged.
-    - No id is given twice; nothing is left over, nothing else is damaged.
+- What was acknowledged is there, whole, once and in its order; what was not is whole or not there.
+- What was deleted, and that was acknowledged, does not come back. What was popped may, if the power
+  went before it was on the disk.
+- What a verb has acknowledged as delayed, buried, closed or created is so.
+- A slip whose body is not whole is buried as damaged, or goes away: it is never handed out, and
+  never one that was acknowledged.
+- No id is given twice; nothing is left over, nothing else is damaged.
 """
 from __future__ import annotations
 
