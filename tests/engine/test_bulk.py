@@ -141,22 +141,27 @@ def test_stopped_drain_gives_back(flatq):
     assert flatq("drain", "q", check=0).out.split() == sent
 
 
-MEASURE = "import resource, subprocess, sys; code = subprocess.call(sys.argv[1:]); " \
-    "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=sys.stderr); sys.exit(code)"
+USED = "import resource, subprocess, sys; code = subprocess.call(sys.argv[1:]); " \
+    "used = resource.getrusage(resource.RUSAGE_CHILDREN); " \
+    "print(used.ru_maxrss, used.ru_utime + used.ru_stime, file=sys.stderr); sys.exit(code)"
+
+
+def used(flatq, *words, data=b""):
+    """What the verb prints, the kB of its greatest process, and the seconds that it needs."""
+    done = subprocess.run([sys.executable, "-S", "-c", USED, *flatq.command(*words)], input=data,
+        env=flatq.environment(None), capture_output=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    kilobytes, seconds = done.stderr.split()
+    return done.stdout, int(kilobytes), float(seconds)
 
 
 def test_memory_is_flat(flatq):
     """No process needs 40 MB of memory for 200,000 messages (20 MB), neither to push nor to drain
     them."""
     data = b"".join(b"%0100d\n" % n for n in range(200000))
-    for verb, given, taken in (("push", data, None), ("drain", b"", data)):
-        done = subprocess.run(
-            [sys.executable, "-S", "-c", MEASURE, *flatq.command(verb, *["-l"][: verb == "push"],
-            "q")],
-            input=given, env=flatq.environment(None), capture_output=True, timeout=100,
-        )
-        assert done.returncode == 0 and (taken is None or done.stdout == taken)
-        assert int(done.stderr) < 40000, f"{verb}: {int(done.stderr)} kB"
+    _, pushed, _ = used(flatq, "push", "-l", "q", data=data)
+    out, drained, _ = used(flatq, "drain", "q")
+    assert out == data and max(pushed, drained) < 40000
 
 
 def test_keys_of_singles_and_of_flat_files_that_were_taken_together(shell, flatq, spool):
@@ -174,11 +179,6 @@ def test_keys_of_singles_and_of_flat_files_that_were_taken_together(shell, flatq
     assert b"dup" not in flatq("push", "-k", "single 1", "jobs", input=b"again", check=0).out
 
 
-TIMES = "import resource, subprocess, sys; code = subprocess.call(sys.argv[1:], " \
-    "stdout=subprocess.DEVNULL); used = resource.getrusage(resource.RUSAGE_CHILDREN); " \
-    "print(used.ru_utime + used.ru_stime, file=sys.stderr); sys.exit(code)"
-
-
 @pytest.mark.parametrize("program, applet, perl", [("mawk", "", True), ("gawk", "", True),
     ("busybox", "awk", True), ("original-awk", "", True), ("mawk", "", False)])
 def test_a_byte_costs_the_same_in_a_long_line(flatq, stub, program, applet, perl):
@@ -191,10 +191,7 @@ def test_a_byte_costs_the_same_in_a_long_line(flatq, stub, program, applet, perl
         stub("perl", "exit 3")
 
     def seconds(*words, data=b""):
-        done = subprocess.run([sys.executable, "-S", "-c", TIMES, *flatq.command(*words)],
-            input=data, env=flatq.environment(None), capture_output=True, timeout=100)
-        assert done.returncode == 0, done.stderr
-        return float(done.stderr)
+        return used(flatq, *words, data=data)[2]
 
     flatq("wal", check=0)
     found = {}

@@ -5,8 +5,6 @@ from collections import Counter
 
 import pytest
 
-import counting
-from conftest import LIB
 
 every_shell = pytest.mark.shells
 
@@ -178,16 +176,9 @@ def test_what_the_rows_in_bulk_and_at_depth_start(jobs):
     assert found[0] == found[1] and found[0][0] == ["base64", "mv"], found
 
 
-def test_what_a_door_starts_before_it_answers_and_while_it_is_idle(jobs, stub):
+def test_what_a_door_starts_before_it_answers(jobs, stub):
     stub("ncat", "exit 2")
     programs = jobs.count("./launch", "beanstalk", "-k", check=69).programs
     names = sorted(os.path.basename(program) for program in programs)
     begun = ["mkdir", "mkfifo", "ncat", "setsid", "sh"]
     assert [name for name in names if name != "sleep"] == begun, programs
-    script = """lib=$1 FLATQ_VERB=launch; . "$lib/engine/common.sh"; shell_reset; need doors/guard
-        launch_door=beanstalk launch_most=99 launch_idle=30 launch_parent='' guard_due=''
-        clock_read; guard_wal=$$ n=0
-        while [ $n -lt 40 ]; do n=$((n + 1)); guard_connects c $$ 1 "$now"; done; guard_second"""
-    counted, _, _ = counting.count([jobs.shell, "-c", script, "-", str(LIB)],
-        env=jobs.environment(None), cwd=jobs.home)
-    assert (counted.status, counted.processes) == (0, 0), "the guard starts nothing"

@@ -1,7 +1,6 @@
 """Names of queues. A good name works, also in a checkpoint. A bad one is refused in one line, and
 nothing is changed."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -142,15 +141,6 @@ def test_where_the_spool_is_when_nobody_says(shell, flatq):
     assert everything(flatq.home) == before
     assert flatq("pop", env={"HOME": None, "FLATQ_DIR": None, "XDG_STATE_HOME": state},
         check=0).out == b"state"
-
-
-def test_nobody_but_the_owner_reads(flatq, spool):
-    os.umask(os.umask(0))
-    push(flatq, b"x", "-d", "9", "-k", "k")
-    push(flatq, b"x")
-    flatq("close", check=0)
-    for path in [spool, *spool.rglob("*")]:
-        assert path.stat().st_mode & 0o077 == 0, path
 
 
 def test_through_a_link_and_from_the_search_path(shell, flatq, tmp_path):

@@ -155,25 +155,6 @@ def test_a_conf_that_is_damaged(flatq, spool, content):
     push(flatq, b"z", "q")
 
 
-@pytest.mark.parametrize("body", [None, b"", b"not base64 !!\n", b"YQ", b"YQ==\nYQ==\n"])
-def test_a_slip_without_a_whole_body(flatq, spool, body, clock):
-    """A power cut may leave such a slip of a push that was not acknowledged. After the boot it is
-    buried, and delays no other message."""
-    push(flatq, b"1", "q")
-    push(flatq, b"2", "-p", "70000", "q")
-    (spool / "q/wal" / SLIP).touch()
-    if body is not None:
-        (spool / "q/body/000000000900").write_bytes(body)
-    assert pop(flatq, "q") == b"1"
-    done = flatq("pop", "q")
-    assert done.status in (0, 74), done
-    clock.reboot("second")
-    # the first verb finds the slip, and prints nothing about it
-    first = flatq("pop", "q", check=0)
-    assert first.out == b"2"
-    refused(flatq("pop", "q"), 66, "pop")
-
-
 def test_doctor_syncs_a_flat_file_before_the_old_one_goes(flatq, spool, stub):
     """It syncs the new flat file and the bad lines before it renames the new one over the old, and
     then to its own name."""

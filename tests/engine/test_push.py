@@ -7,7 +7,8 @@ import subprocess
 import pytest
 
 from conftest import LIB, wait_for
-from engine import child_named, empty, holders, lies, loop, pop, push, refused, reserve, stopped_by
+from engine import child_named, empty, holders, lies, pop, push, refused, reserve, stopped_by
+from userlands import without
 
 ALL = bytes(range(256))
 BODIES = [
@@ -54,28 +55,6 @@ def test_large(shell, flatq, spool):
         assert pop(flatq) == body
     empty(flatq)
     assert "body" not in lies(spool), "a large body is not left to the sweeper"
-
-
-def test_ids_grow_from_one_range_to_the_next_and_none_is_given_twice(flatq, spool):
-    first = push(flatq, b"x")
-    ranges = sorted((spool / ".ids").iterdir())
-    # as if so many pushes had come and ended
-    for number in range(1000, 1980):
-        (ranges[-1] / str(number)).touch()
-    done = loop(flatq, '''
-        for k in 1 2 3 4; do
-          (i=0; while [ $i -lt 15 ]; do printf x | "$sh" "$lib/push" q || exit; i=$((i + 1)); done >"ids.$k") &
-          all="$all $!"
-        done
-        for pid in $all; do wait "$pid" || exit; done''')
-    assert done.err == b""
-    every = []
-    for k in "1234":
-        ids = [int(line) for line in (flatq.home / f"ids.{k}").read_text().split()]
-        assert ids == sorted(ids) and len(ids) == 15
-        every += ids
-    assert len(set(every)) == 60 and min(every) > first
-    assert max(every) >= 1000, "the range was left"
 
 
 @pytest.mark.parametrize("size, length", [(0, 1), (10, 11), (1050, 1051), (1 << 20, (1 << 20) + 1),
@@ -132,8 +111,12 @@ def test_key_is_taken_in_every_state(flatq, spool, state):
 
 # input that cannot be read (test_tools.py closes it), a log that cannot be written
 
-def test_from_a_directory(shell, flatq, spool):
-    for options in ([], ["-n", "3"], ["-e"]):
+@pytest.mark.parametrize("hidden", ["", "perl"])
+def test_from_a_directory(shell, flatq, spool, tmp_path, hidden):
+    """An input that cannot be read is no end of it."""
+    if hidden:
+        flatq.env["PATH"] = without(tmp_path / "some", hidden, path=flatq.env["PATH"])
+    for options in ([], ["-n", "3"], ["-e"], ["-l"], ["-0"]):
         where = os.open("/", os.O_RDONLY)
         process = flatq.start("push", *options, stdin=where)
         os.close(where)

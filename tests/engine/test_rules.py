@@ -515,48 +515,41 @@ def test_a_flat_file_that_is_away_while_it_is_searched(flatq, tries):
 # ---- R5: the clock is read after waiting
 
 
-# the verb, the program that takes so many seconds, and when the lease or delay ends after 1000
-SLOW = [("reserve q", "flock", 110, a_flat_file), ("touch RECEIPT", "flock", 15, None),
-    ("release -d 10 RECEIPT", "flock", 15, None), ("push -d 10 q", "base64", 110, an_empty_queue)]
+# the verb, the program that takes from second 1000 on until 1100, and where
+SLOW = [("reserve -t 10 q", "flock", "*", a_flat_file), ("touch -t 10 RECEIPT", "flock", "*", None),
+    ("release -d 10 RECEIPT", "flock", "*", None), ("push -d 10 q", "base64", "*", an_empty_queue),
+    ("reserve -t 10 q", "mv", "*/wal/*", "over"), ("touch -t 10 RECEIPT", "mv", "*/head/*", "flat")]
 
 
-@pytest.mark.parametrize("words, program, end, setup", SLOW, ids=[row[0] for row in SLOW])
-def test_the_clock_is_read_after_waiting(flatq, clock, words, program, end, setup):
-    """For the lock, for the input, or for what has to be unfolded."""
-    clock.set(1000)
-    if setup is a_flat_file:
-        flatq("push", "-l", "-t", "10", "q", input=numbers(0, 120), check=0)
-    elif not setup:
+@pytest.mark.parametrize("words, program, at, setup", SLOW, ids=range(len(SLOW)))
+def test_the_clock_is_read_after_waiting(flatq, clock, words, program, at, setup):
+    """For the lock, for the input, or for what has to be put back or unfolded: that ends at 1110
+    what begins then."""
+    clock.set(100)
+    if callable(setup):
+        setup(flatq)
+    else:
+        flatq.env["FLATQ_FOLD"] = "2"
         flatq("create", "-b", "5", "q", check=0)
-        push(flatq, b"1", "-t", "10", "q")
-        words = words.replace("RECEIPT", reserve(flatq, "q").receipt)
-    slow = f'echo "{clock.base + 990 + end}.00 0" >{clock.path}/uptime\nexec "$real" "$@"'
+        slips(flatq, 2)
+        receipt = reserve(flatq, "-t", "10" if setup else "5000", "q").receipt
+        words = words.replace("RECEIPT", receipt)
+    clock.set(1000)
+    if setup == "flat":  # the message, whose lease is over
+        flatq("wal", "q", check=0)
+        assert lies(flatq.spool, "q")["queue"]
+    slow = f'echo "{clock.base + 1100}.00 0" >{clock.path}/uptime'
+    slow = f'case $* in {at}) {slow} ;; esac\nexec "$real" "$@"'
     flatq(*words.split(), env=stub(flatq, program, slow), input=b"1", check=0)
     if "-d" in words:
-        for at, status in (999 + end, 66), (1001 + end, 0):
-            clock.set(at)
+        if not callable(setup):
+            pop(flatq, "q")
+        for second, status in (1109, 66), (1111, 0):
+            clock.set(second)
             assert flatq("pop", "q").status == status
     else:
         slip, = (flatq.spool / "q/out").iterdir()
-        assert slip.name.endswith(f".{clock.base + 1000 + end:010d}00"), slip.name
-
-
-@pytest.mark.parametrize("verb", ["reserve", "touch"])
-def test_a_lease_begins_after_what_is_put_back_or_unfolded(flatq, clock, verb):
-    clock.set(1000)
-    flatq.env["FLATQ_FOLD"] = "2"
-    slips(flatq, 2)
-    receipt = reserve(flatq, "-t", "10", "q").receipt
-    clock.set(2000)
-    if verb == "touch":  # it finds its message, whose lease is over, in a flat file
-        flatq("wal", "q", check=0)
-        assert lies(flatq.spool, "q")["queue"]
-    slow = (f'case "$*" in */wal/* | */head/*) echo "{clock.base + 2100}.00 0" '
-        f'>{clock.path}/uptime ;; esac\nexec "$real" "$@"')
-    flatq(verb, "-t", "10", receipt if verb == "touch" else "q", env=stub(flatq, "mv", slow),
-        check=0)
-    slip, = (flatq.spool / "q/out").iterdir()
-    assert slip.name.endswith(f".{clock.base + 2110:010d}00"), slip.name
+        assert slip.name.endswith(f".{clock.base + 1110:010d}00"), slip.name
 
 
 # ---- R7: what is read is checked
@@ -700,8 +693,8 @@ def test_what_cannot_be_printed_is_an_error(shell, flatq, words):
 
 def test_help_that_cannot_be_printed_is_an_error(flatq):
     for verb in (*verbs(), "handler", "beanstalk", "small-stalk", "http", "./launch"):
-        name = verb.removeprefix("./")
-        assert to_full(flatq, verb, "-h") == f"{name}: the help could not be printed\n".encode()
+        said = f"{verb.removeprefix('./')}: the help could not be printed\n"
+        assert to_full(flatq, verb, "-h") == said.encode()
 
 
 def test_one_queue_that_fails_does_not_keep_a_verb_from_the_others(flatq):

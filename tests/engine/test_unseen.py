@@ -10,7 +10,6 @@ import pytest
 
 from conftest import wait_for
 from engine import pop, push, refused, reserve
-from userlands import without
 
 pytestmark = pytest.mark.shells
 
@@ -18,23 +17,6 @@ pytestmark = pytest.mark.shells
 @pytest.fixture
 def flatq(flatq, shell):
     return flatq
-
-
-@pytest.mark.parametrize("encoder", ["perl", "od"])
-@pytest.mark.parametrize("end", ["-l", "-0"])
-def test_an_input_that_cannot_be_read_to_its_end(flatq, tmp_path, encoder, end):
-    """The push stores no part of a message."""
-    hidden = {"perl": (), "od": ("perl",)}[encoder]
-    tools = without(tmp_path / "some", *hidden, path=flatq.env["PATH"])
-    number = os.open(tmp_path, os.O_RDONLY)
-    try:
-        process = flatq.start("push", end, "q", stdin=number, env={"PATH": tools})
-        out, err = process.communicate(timeout=100)
-    finally:
-        os.close(number)
-    assert (process.returncode, out) == (74, b"") and err.count(b"\n") == 1, (process.returncode,
-        out, err)
-    refused(flatq("pop", "q"), 66)
 
 
 @pytest.mark.parametrize("door", ["", "http"])

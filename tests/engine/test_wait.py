@@ -185,8 +185,6 @@ def test_of_several_queues(shell, flatq, spool, clock):
     process = waiting(flatq, "-w", "30", "a", "b/c", "a", "d", queue="b,c")
     push(flatq, b"x", "b/c")
     assert process.communicate(timeout=100)[0] == b"x"
-    process = flatq.start("pop", "-w", "1", "a", "b/c", "a")
-    assert clock.passes(process) == 1 and process.returncode == 66
     nothing_left(spool)
 
 
