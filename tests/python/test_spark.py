@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -29,18 +30,18 @@ from flatq.spark.source import StreamReader
 pytestmark = pytest.mark.timeout(600)
 
 
-def named(options, consumer):
-    return {**options, **({"group.id": consumer} if consumer else {})}
+def reads(reader, flatq, queue, consumer, options):
+    if consumer:
+        options["group.id"] = consumer
+    return reader.format("flatq").options(path=str(flatq.spool), subscribe=queue, **options).load()
 
 
 def batch(spark, flatq, queue="default", consumer=None, **options):
-    reader = spark.read.format("flatq").options(path=str(flatq.spool), subscribe=queue)
-    return reader.options(**named(options, consumer)).load()
+    return reads(spark.read, flatq, queue, consumer, options)
 
 
 def stream(spark, flatq, queue="default", consumer="tables", **options):
-    reader = spark.readStream.format("flatq").options(path=str(flatq.spool), subscribe=queue)
-    return reader.options(**named(options, consumer)).load()
+    return reads(spark.readStream, flatq, queue, consumer, options)
 
 
 def to_queue(flatq, **more):
@@ -59,15 +60,24 @@ def staged(flatq):
     return made, [staged_by(made, numbers(20))]
 
 
+def came(flatq):
+    """What has come to the sink's queue."""
+    return flatq("drain", "to", check=0).out.split()
+
+
+def settled(flatq, queue="default"):
+    assert b"reserved 0\n" in flatq("stat", queue, check=0).out
+
+
 def values(table):
     return [bytes(row.value) for row in table.select("value").collect()]
 
 
 def drain(spark, flatq, tmp_path, **options):
     """Drain to Parquet once, as a pipeline does."""
-    writer = stream(spark, flatq, **options).writeStream.format("parquet").option("path",
-        str(tmp_path / "out"))
-    return flatq_spark.run(writer, str(tmp_path / "checkpoint"), 120)
+    writer = stream(spark, flatq, **options).writeStream.format("parquet")
+    return flatq_spark.run(writer.option("path", str(tmp_path / "out")),
+        str(tmp_path / "checkpoint"), 120)
 
 
 def drained(spark, tmp_path):
@@ -79,8 +89,8 @@ def drained(spark, tmp_path):
 def fails(call, text):
     with pytest.raises(Exception) as raised:
         call()
-    assert text in flatq_spark.why(raised.value), (flatq_spark.why(raised.value),
-        str(raised.value)[-3000:])
+    why = flatq_spark.why(raised.value)
+    assert text in why, (why, str(raised.value)[-3000:])
 
 
 @pytest.mark.slow
@@ -88,85 +98,83 @@ def test_batch(spark, flatq):
     """A look takes nothing. A claim stays until it is settled."""
     fill(flatq, 0, 1200)
     push(flatq, b"urgent", "-p", "1")
+    expected = [b"urgent", *numbers(1200)]
+
+    def claim(**options):
+        return batch(spark, flatq, consumer="me", maxOffsetsPerTrigger="1000", **options)
+
+    def claimed(**options):
+        return flatq_spark.claimed(spark, "default", "me", str(flatq.spool), **options)
+
     look = batch(spark, flatq)
-    assert look.schema.simpleString(
-        ) == "struct<queue:string,offset:bigint,timestamp:timestamp,value:binary,attempts:int>"
-    assert sorted(values(look)) == sorted([b"urgent", *numbers(1200)])
-    held = batch(spark, flatq, consumer="me", includeHeaders="true", maxOffsetsPerTrigger="1000",
-        minPartitions="3").cache()
+    assert look.schema.simpleString() == (
+        "struct<queue:string,offset:bigint,timestamp:timestamp,value:binary,attempts:int>")
+    assert sorted(values(look)) == sorted(expected)
+    held = claim(includeHeaders="true", minPartitions="3").cache()
     assert held.rdd.getNumPartitions() == 3
     rows = held.orderBy("offset").collect()
-    assert [bytes(row.value) for row in rows] == [b"urgent", *numbers(999)]
-    assert [row.offset for row in rows] == list(range(1000)) and {row.attempts
-        for row in rows} == {1}
-    assert rows[0].headers.priority == 1 and rows[1].headers.priority == 65536
+    assert [bytes(row.value) for row in rows] == expected[:1000]
+    assert [(row.offset, row.attempts) for row in rows] == [(n, 1) for n in range(1000)]
+    assert [row.headers.priority for row in rows[:2]] == [1, 65536]
     # the same messages again; no other consumer gets them
-    assert sorted(values(batch(spark, flatq, consumer="me",
-        maxOffsetsPerTrigger="1000"))) == sorted(bytes(row.value) for row in rows)
+    assert sorted(values(claim())) == sorted(expected[:1000])
     assert pop(flatq) == b"999"
-    some = batch(spark, flatq, consumer="me", maxOffsetsPerTrigger="1000").where(
-        "offset >= 10 and offset < 700 and queue = 'default'")
-    assert sorted(row.offset for row in some.collect()) == list(range(10, 700))
-    assert batch(spark, flatq).where("queue = 'other'").count() == 0
-    text = batch(spark, flatq, consumer="me", maxOffsetsPerTrigger="1000",
-        base64="true").selectExpr("unbase64(value) as value")
-    assert sorted(values(text)) == sorted(bytes(row.value) for row in rows)
+    text = claim(base64="true").selectExpr("unbase64(value) as value")
+    assert sorted(values(text)) == sorted(expected[:1000])
     assert flatq_spark.settle("default", "me", 1000, str(flatq.spool)) == 1000
-    with pytest.raises(RuntimeError), flatq_spark.claimed(spark, "default", "me",
-            str(flatq.spool)) as rest:
+    with pytest.raises(RuntimeError), claimed() as rest:
         assert rest.count() == 200
         raise RuntimeError
     empty(flatq)
     for name in ("maxOffsetsPerTrigger", "STARTINGOFFSETS"):
-        with pytest.raises(ValueError, match="which yields all that it settles"), flatq_spark.claimed(
-                spark, "default", "me", str(flatq.spool), **{name: "1"}):
-            pass
-    with flatq_spark.claimed(spark, "default", "me", str(flatq.spool)) as rest:
-        assert sorted(values(rest)) == sorted(numbers(1200)[1000:])
+        with pytest.raises(ValueError, match="which yields all that it settles"):
+            with claimed(**{name: "1"}):
+                pass
+    with claimed() as rest:
+        assert sorted(values(rest)) == sorted(expected[1001:])
         push(flatq, b"later")
         assert rest.count() == 200
-    assert [bytes(row.value) for row in batch(spark, flatq).collect()] == [b"later"]
+    assert values(batch(spark, flatq)) == [b"later"]
 
 
 @pytest.mark.slow
 def test_claimed_tables_that_are_late_or_side_by_side(spark, flatq, monkeypatch):
     """A table that is computed after its `with` has lost its messages, and says so. Nobody else
     reads as the same name meanwhile."""
+    def claimed():
+        return flatq_spark.claimed(spark, "default", "me", str(flatq.spool))
 
     monkeypatch.setattr(options, "PATIENCE", 0)
     fill(flatq, 0, 100)
-    with flatq_spark.claimed(spark, "default", "me", str(flatq.spool)) as rows:
+    with claimed() as rows:
         late = rows.selectExpr("offset")
-        with pytest.raises(RuntimeError,
-                match="another query reads as consumer 'me'"), flatq_spark.claimed(spark, "default",
-                "me", str(flatq.spool)):
+        with pytest.raises(RuntimeError, match="another query reads as consumer 'me'"), claimed():
             pass
     fails(late.collect, "was settled or unclaimed up to 100")
     fails(lambda: batch(spark, flatq, startingOffsets='{"default": 1}').collect(),
         "there is no option group.id")
-    with flatq_spark.claimed(spark, "default", "me", str(flatq.spool)) as rows:
+    with claimed() as rows:
         assert rows.count() == 0
 
 
 def test_a_settle_that_fails_when_all_is_done(flatq, monkeypatch):
     """Whoever throws away now what was read loses it."""
-
     fill(flatq, 0, 100)
     [place] = options.Options({"path": str(flatq.spool)}).places()
     place.claim("me", 100)
-    verb = options.verb
+    verb, done = options.verb, False
 
     def fails(name, *words):
-        done = name == "settle" and flag and verb(name, *words)
+        if name != "settle" or done:
+            said = verb(name, *words)
         if name == "settle":
             raise Disk("cannot sync", 74)
-        return done or verb(name, *words)
+        return said
 
     monkeypatch.setattr(options, "verb", fails)
-    flag = False
     with pytest.raises(Disk):
         place.settle("me", 100)
-    flag = True
+    done = True
     assert place.settle("me", 100) == 100
     empty(flatq)
 
@@ -174,7 +182,6 @@ def test_a_settle_that_fails_when_all_is_done(flatq, monkeypatch):
 def test_a_spool_under_another_path(flatq, tmp_path):
     """What a query holds under the path of before would begin anew under another; and two names of
     one spool are one."""
-
     (tmp_path / "h/one").mkdir(parents=True)
     flatq("push", input=b"x", env={"FLATQ_DIR": str(tmp_path / "h/one/spool")}, check=0)
     given = Options({"path": str(tmp_path / "h/*/spool"), "group.id": "me"})
@@ -193,12 +200,12 @@ def test_a_spool_under_another_path(flatq, tmp_path):
 def test_drain_exactly_and_settle(spark, flatq, tmp_path):
     fill(flatq, 0, 1500)
     query = drain(spark, flatq, tmp_path, maxOffsetsPerTrigger="600")
-    assert [progress["numInputRows"] for progress in query.recentProgress
-        if progress["numInputRows"]] == [600, 600, 300]
+    assert [count for progress in query.recentProgress
+        if (count := progress["numInputRows"])] == [600, 600, 300]
     assert drained(spark, tmp_path) == numbers(1500)
-    assert (flatq.spool / "default/claimed/tables").is_dir() and not list((
-        flatq.spool / "default/claimed/tables").glob("*.*.flat"))
-    assert b"reserved 0\n" in flatq("stat", "default", check=0).out
+    claimed = flatq.spool / "default/claimed/tables"
+    assert claimed.is_dir() and not list(claimed.glob("*.*.flat"))
+    settled(flatq)
     # without messages it does nothing, and reports no error; then it goes on where it ended
     drain(spark, flatq, tmp_path)
     fill(flatq, 1500, 1600)
@@ -212,18 +219,16 @@ def test_drain_exactly_and_settle(spark, flatq, tmp_path):
 def test_several_queues_and_spools(spark, flatq, tmp_path):
     for queue in ("a/b", "c"):
         fill(flatq, 0, 300, queue)
-    writer = stream(spark, flatq, "a/b,c", maxOffsetsPerTrigger="400").writeStream.format(
-        "parquet").option("path", str(tmp_path / "out"))
-    flatq_spark.run(writer, str(tmp_path / "checkpoint"))
+    drain(spark, flatq, tmp_path, queue="a/b,c", maxOffsetsPerTrigger="400")
     rows = spark.read.parquet(str(tmp_path / "out")).collect()
     assert sorted((row.queue, bytes(row.value)) for row in rows) == sorted((queue, n)
         for queue in ("a/b", "c") for n in numbers(300))
     empty(flatq, "a/b", "c")
-    assert b"reserved 0" in flatq("stat", "c", check=0).out
+    settled(flatq, "c")
     for host in ("one", "two"):
         (tmp_path / "hosts" / host).mkdir(parents=True)
-        flatq("push", input=host.encode(), env={"FLATQ_DIR": str(
-            tmp_path / "hosts" / host / "spool")}, check=0)
+        flatq("push", input=host.encode(), check=0,
+            env={"FLATQ_DIR": str(tmp_path / "hosts" / host / "spool")})
     many = spark.read.format("flatq").option("path", str(tmp_path / "hosts/*/spool")).load()
     assert sorted((row.host, bytes(row.value)) for row in many.collect()) == [("one", b"one"),
         ("two", b"two")]
@@ -236,10 +241,7 @@ def test_beside_shell_consumers(spark, flatq, tmp_path):
     popped, stop = [], threading.Event()
 
     def consume():
-        while not stop.is_set():
-            done = flatq("pop")
-            if done.status:
-                break
+        while not stop.is_set() and (done := flatq("pop")).status == 0:
             popped.append(done.out)
 
     consumer = threading.Thread(target=consume)
@@ -250,9 +252,8 @@ def test_beside_shell_consumers(spark, flatq, tmp_path):
     finally:
         stop.set()
         consumer.join()
-    rest = flatq("drain", check=None).out.split()
-    assert sorted([*popped, *drained(spark, tmp_path), *rest],
-        key=int) == numbers(2000) and len(popped) > 1
+    found = [*popped, *drained(spark, tmp_path), *flatq("drain").out.split()]
+    assert sorted(found, key=int) == numbers(2000) and len(popped) > 1
 
 
 def segments(flatq):
@@ -264,22 +265,27 @@ def segments(flatq):
 def test_lost_and_damaged(spark, flatq, tmp_path):
     """A segment that was deleted by hand, a damaged line, a missing last segment: a clear error, or
     the rest is read, as the option says."""
+    def drains(place=tmp_path, **options):
+        return drain(spark, flatq, place, **options)
+
+    def reads():
+        return batch(spark, flatq, consumer="tables").count()
+
     fill(flatq, 0, 900)
     for count in (300, 600, 900):
         flatq("claim", "-c", "tables", "-n", str(count), check=0)
     first, second, *_ = segments(flatq)
     file = min(first.iterdir())
     lines = file.read_bytes().splitlines(True)
-    file.write_bytes(b"".join([*lines[:4], b"?" + lines[4], *lines[5:]]))
-    fails(lambda: drain(spark, flatq, tmp_path), f"{file}: line 5 is damaged")
+    lines[4] = b"?" + lines[4]
+    file.write_bytes(b"".join(lines))
+    fails(drains, f"{file}: line 5 is damaged")
     gone = int(second.name.split(".")[1])
     shutil.rmtree(second)
     # in a batch that was planned before, in one that is planned anew, and in a batch read
-    for again in (lambda: drain(spark, flatq, tmp_path),
-            lambda: drain(spark, flatq, tmp_path / "other"),
-            lambda: batch(spark, flatq, consumer="tables").count()):
+    for again in (drains, lambda: drains(tmp_path / "other"), reads):
         fails(again, "is not there any more")
-    drain(spark, flatq, tmp_path, failOnDataLoss="false")
+    drains(failOnDataLoss="false")
     got = drained(spark, tmp_path)
     assert len(got) == 900 - gone - 1 == len(set(got)) and b"4" not in got
     # the last segment is deleted before it was read: the next reader misses it
@@ -288,38 +294,41 @@ def test_lost_and_damaged(spark, flatq, tmp_path):
     for segment in segments(flatq):
         shutil.rmtree(segment)
     fill(flatq, 1000, 1100)
-    for again in (lambda: batch(spark, flatq, consumer="tables").count(),
-            lambda: drain(spark, flatq, tmp_path)):
+    for again in (reads, drains):
         fails(again, "offsets 900 and following, before 1100, is not there any more")
-    drain(spark, flatq, tmp_path, failOnDataLoss="false")
+    drains(failOnDataLoss="false")
     assert drained(spark, tmp_path)[len(got):] == numbers(1100)[1000:]
-    assert b"reserved 0\n" in flatq("stat", "default", check=0).out
+    settled(flatq)
     # another spool in the place of this one
     shutil.rmtree(flatq.spool)
     fill(flatq, 0, 100)
-    fails(lambda: drain(spark, flatq, tmp_path), "this is another spool")
+    fails(drains, "this is another spool")
 
 
 @pytest.mark.slow
 @pytest.mark.new
 def test_no_message_and_no_queue(spark, flatq, tmp_path):
-    fails(lambda: batch(spark, flatq).count(), "no spool at")
+    def reads(**options):
+        return batch(spark, flatq, **options).count()
+
+    fails(reads, "no spool at")
     flatq("create", check=0)
-    assert batch(spark, flatq).count() == 0 and batch(spark, flatq, consumer="me").count() == 0
+    assert reads() == 0 and reads(consumer="me") == 0
     drain(spark, flatq, tmp_path)
     assert not list((tmp_path / "out").glob("*.parquet")) or drained(spark, tmp_path) == []
-    for more in ({}, {"consumer": "me"}):
-        fails(lambda: batch(spark, flatq, "none", **more).count(), "no queue 'none'")
+    for more, text in (
+            ({"queue": "none"}, "no queue 'none'"),
+            ({"queue": "none", "consumer": "me"}, "no queue 'none'"),
+            ({"consumer": "../x"}, "bad name"),
+            ({"color": "red"}, "flatq: option color: 'red' is not known: "),
+            ({"startingOffsets": "latest"}, "flatq: option startingOffsets: 'latest' is not "
+                "'earliest', nor an offset for each queue"),
+            ({"failOnDataLoss": "perhaps"},
+                "flatq: option failOnDataLoss: 'perhaps' is not true or false")):
+        fails(lambda: reads(**more), text)
     fails(lambda: drain(spark, flatq, tmp_path / "2", queue="none"), "no queue 'none'")
     fails(lambda: flatq_spark.settle("none", "me", 1, str(flatq.spool)), "no queue 'none'")
-    fails(lambda: batch(spark, flatq, consumer="../x").count(), "bad name")
-    fails(lambda: batch(spark, flatq, color="red"), "flatq: option color: 'red' is not known: ")
-    fails(lambda: batch(spark, flatq, startingOffsets="latest"),
-        "flatq: option startingOffsets: 'latest' is not 'earliest', nor an offset for each queue")
-    fails(lambda: batch(spark, flatq, failOnDataLoss="perhaps"),
-        "flatq: option failOnDataLoss: 'perhaps' is not true or false")
-    reader = spark.readStream.format("flatq").option("path", str(flatq.spool)).load()
-    fails(lambda: flatq_spark.run(reader.writeStream.format("noop"), str(tmp_path / "3")),
+    fails(lambda: drain(spark, flatq, tmp_path / "3", consumer=None),
         "flatq: option group.id: None is not a name")
 
 
@@ -327,19 +336,22 @@ def test_no_message_and_no_queue(spark, flatq, tmp_path):
 def test_one_query_a_consumer(spark, flatq, tmp_path):
     """A second query says that the consumer is in use, and neither reads what the other has. A
     query with another one's checkpoint says so, too."""
+    def writer(**options):
+        return stream(spark, flatq, **options).writeStream.format("noop")
+
+    def run(checkpoint, **options):
+        flatq_spark.run(writer(**options), str(tmp_path / checkpoint), 100)
+
     fill(flatq, 0, 100)
-    first = stream(spark, flatq).writeStream.format("noop").option("checkpointLocation",
-        str(tmp_path / "1")).start()
+    first = writer().option("checkpointLocation", str(tmp_path / "1")).start()
     try:
         wait_for(lambda: first.lastProgress, "some progress", seconds=300)
-        fails(lambda: flatq_spark.run(stream(spark, flatq).writeStream.format("noop"),
-            str(tmp_path / "2"), 100), "another query reads as consumer")
+        fails(lambda: run("2"), "another query reads as consumer")
     finally:
         first.stop()
     fill(flatq, 100, 200)
-    fails(lambda: flatq_spark.run(stream(spark, flatq, consumer="x").writeStream.format("noop"),
-        str(tmp_path / "1")), "is not 'tables', which this checkpoint is of")
-    flatq_spark.run(stream(spark, flatq).writeStream.format("noop"), str(tmp_path / "1"))
+    fails(lambda: run("1", consumer="x"), "is not 'tables', which this checkpoint is of")
+    run("1")
     empty(flatq)
 
 
@@ -348,9 +360,8 @@ def test_claims_ahead(flatq, monkeypatch):
     """While a batch runs, the source settles the batch before it, and claims the next one if that
     follows at once: no more than its limit, and no message that came after the start. An error
     there is reported at the next step."""
-
     fill(flatq, 0, 2000)
-    reader = StreamReader(Options({"path": str(flatq.spool), "subscribe": "default", "group.id": "me",
+    reader = StreamReader(Options({"path": str(flatq.spool), "group.id": "me",
         "maxOffsetsPerTrigger": "600"}))
     [place] = reader.places
 
@@ -421,58 +432,50 @@ def test_write_refused(spark, flatq):
     rows = spark.range(5).selectExpr("cast(id as string) as value",
         "cast(null as string) as nothing")
 
-    def write(rows, queue, mode="append", **options):
-        rows.write.format("flatq").options(path=str(flatq.spool), topic=queue,
-            **options).mode(mode).save()
-
-    fails(lambda: write(rows.select("value"), "small"), "has a bound below 5 messages")
-    fails(lambda: write(rows.select("value"), "shut"), "is closed")
-    fails(lambda: write(rows.select("value"), "-x"), "bad queue name")
-    fails(lambda: write(rows.select("nothing"), "x"), "needs a column `value`")
-    fails(lambda: write(rows.selectExpr("nothing as value"), "x"), "value is null")
-    fails(lambda: write(rows.selectExpr("value", "value as key"), "x"), "one by one")
-    fails(lambda: write(rows.select("value"), "x", "overwrite"), "is appended to")
-    fails(lambda: write(rows.select("value"), "x", priority="-1"), "priority")
+    for columns, queue, more, text in (
+            (["value"], "small", {}, "has a bound below 5 messages"),
+            (["value"], "shut", {}, "is closed"), (["value"], "-x", {}, "bad queue name"),
+            (["nothing"], "x", {}, "needs a column `value`"),
+            (["nothing as value"], "x", {}, "value is null"),
+            (["value", "value as key"], "x", {}, "one by one"),
+            (["value"], "x", {"mode": "overwrite"}, "is appended to"),
+            (["value"], "x", {"priority": "-1"}, "priority")):
+        options = {"mode": "append", "path": str(flatq.spool), "topic": queue, **more}
+        writer = rows.selectExpr(*columns).write.format("flatq")
+        fails(lambda: writer.save(**options), text)
     assert flatq("stat", "small", check=0).out.startswith(b"queue small\nready 0\n")
 
 
 @pytest.mark.slow
-def test_sink_once_for_a_batch(spark, flatq, tmp_path):
-    """Batches run again, from the last commit and from the start of a commit. And a stream goes
-    from queue to queue."""
+def test_a_stream_from_queue_to_queue(spark, flatq, tmp_path):
+    """A batch runs again from the last commit: its sink had committed, and Spark had not."""
     fill(flatq, 0, 1000, "from")
     checkpoint = tmp_path / "checkpoint"
 
     def copy():
         rows = stream(spark, flatq, "from", maxOffsetsPerTrigger="400").select("value")
-        flatq_spark.run(rows.writeStream.format("flatq").options(path=str(flatq.spool), topic="to"),
-            str(checkpoint), 100)
+        writer = rows.writeStream.format("flatq").options(path=str(flatq.spool), topic="to")
+        writer = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
+        assert writer.start().awaitTermination(100)
 
-    rows = stream(spark, flatq, "from", maxOffsetsPerTrigger="400").select("value")
-    writer = rows.writeStream.format("flatq").options(path=str(flatq.spool),
-        topic="to").option("checkpointLocation", str(checkpoint))
-    assert writer.trigger(availableNow=True).start().awaitTermination(100)
-    job = next((flatq.spool / ".spark").iterdir())
-    assert [path.name for path in job.iterdir()] == ["done.2"] and len(json.loads((
-        job / "done.2").read_text())["mark"]) == 64
+    copy()
+    [done] = (flatq.spool / ".spark").glob("*/*")
+    assert done.name == "done.2" and len(json.loads(done.read_text())["mark"]) == 64
     popped = flatq("pop", "-l", "-n", "900", "to", check=0).out.split()
-    # killed after the sink's commit, and before Spark's
     for path in ("2", ".2.crc"):
         (checkpoint / "commits" / path).unlink(missing_ok=True)
     copy()
-    assert sorted([*popped, *flatq("drain", "to", check=0).out.split()], key=int) == numbers(1000)
+    assert sorted([*popped, *came(flatq)], key=int) == numbers(1000)
     empty(flatq, "to", "from")
-    # killed in the middle of the sink's commit: one stage is in the queue and the other is not, and
-    # Spark runs the batch again
 
 
-    made = to_queue(flatq)
+def test_sink_once_for_a_batch(flatq, monkeypatch):
+    """Killed in the middle of the sink's commit: one stage is in the queue and the other is not,
+    and Spark runs the batch again."""
+    made, kept, calls = to_queue(flatq), sink.Sink.enter, []
 
     def stage(bodies):
         return staged_by(made, bodies, "query-x")
-
-    kept = sink.Sink.enter
-    tasks, calls = [stage(numbers(300)[:200]), stage(numbers(300)[200:])], []
 
     def enter(self, path, queue, size):
         if calls:
@@ -480,29 +483,27 @@ def test_sink_once_for_a_batch(spark, flatq, tmp_path):
         calls.append(path)
         kept(self, path, queue, size)
 
-    sink.Sink.enter = enter
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            made.commit(tasks, 7)
-    finally:
-        sink.Sink.enter = kept
-    popped = flatq("drain", "to", check=0).out.split()
+    tasks = [stage(numbers(300)[:200]), stage(numbers(300)[200:])]
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(sink.Sink, "enter", enter)
+        made.commit(tasks, 7)
+    popped = came(flatq)
     assert 0 < len(popped) < 300
     made.abort(tasks)
     made.commit([stage(numbers(300)[:150]), stage(numbers(300)[150:])], 7)
     made.commit([stage(numbers(300))], 7)
-    assert sorted([*popped, *flatq("drain", "to", check=0).out.split()], key=int) == numbers(300)
+    assert sorted([*popped, *came(flatq)], key=int) == numbers(300)
     assert [path.name for path in (flatq.spool / ".spark/query-x").iterdir()] == ["done.7"]
     made.commit([stage([b"next"])], 8)
-    assert pop(flatq, "to") == b"next"
+    assert came(flatq) == [b"next"]
     # a stage that is missing or not whole cannot be in a plan
-    for spoil in (lambda path: shutil.rmtree(path), lambda path: next(path.glob("*/*/*")).unlink()):
+    for spoil in (shutil.rmtree, lambda path: next(path.glob("*/*/*")).unlink()):
         lost = stage(numbers(600))
         spoil(flatq.spool / ".spark/query-x" / lost.stage)
         with pytest.raises(LookupError, match="of 600 staged messages"):
             made.commit([lost], 9)
     made.commit([stage([b"nine"])], 9)
-    assert pop(flatq, "to") == b"nine"
+    assert came(flatq) == [b"nine"]
 
 
 @pytest.mark.shells
@@ -510,46 +511,42 @@ def test_the_checkpoint_sweeps_stages(flatq, shell):
     """It removes the stages of jobs in which nothing has changed for a week, unless a plan names
     them or a driver is at work."""
     top, week = flatq.spool / ".spark", 7 * 86400
+    old, young = time.time() - week - 60, time.time() - week + 600
     push(flatq, b"1")
-    for job, names in {"job-dead": ["stage.1"], "job-decided": ["plan", "stage.1"],
-            "job-young": ["stage.1", "stage.2"], "job-locked": ["stage.1"],
-                       "query-dead": ["done.3", "stage.1"], "job-plan": ["stage.plan"],
-                       "once-dead": ["plan", "stage.1"],
-                       "once-young": ["stage.1"], "once-locked": ["stage.1"]}.items():
+    for words in ("job-dead stage.1", "job-decided plan stage.1", "job-young stage.1 stage.2",
+            "job-locked stage.1", "query-dead done.3 stage.1", "job-plan stage.plan",
+            "once-dead plan stage.1", "once-young stage.1", "once-locked stage.1"):
+        job, *names = words.split()
         for name in names:
-            path = top / job / name
-            (path / "jobs/65536.1" if name.startswith("stage") else path.parent).mkdir(parents=True)
-            (path / "jobs/65536.1/flat" if name.startswith("stage") else path).touch()
-    for path in [*top.glob("**/*")]:
-        if "young" not in path.parts[-1] or path.is_file():
-            old = time.time() - week - 60
+            path = top / job / name / ("jobs/65536.1/flat" if name.startswith("stage") else "")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+    for path in top.glob("**/*"):
+        if "young" not in path.name:
             os.utime(path, (old, old))
     for job in ("job-young", "once-young"):
-        young = next(top.glob(f"{job}/stage.1/jobs/65536.1/flat"))
-        os.utime(young, (time.time() - week + 600,) * 2)
+        os.utime(top / job / "stage.1/jobs/65536.1/flat", (young, young))
     (top / "job-link").symlink_to(top / "job-locked")
     held = [os.open(top / job, os.O_RDONLY) for job in ("job-locked", "once-locked")]
     for number in held:
         fcntl.flock(number, fcntl.LOCK_EX)
     for _ in range(2):
         flatq("wal", check=0)
-        assert sorted(str(path.relative_to(top)) for path in top.glob("*/*")) == sorted([
+        assert sorted(str(path.relative_to(top)) for path in top.glob("*/*")) == [
             "job-decided/plan", "job-decided/stage.1", "job-link/stage.1", "job-locked/stage.1",
-            "job-young/stage.1", "job-young/stage.2", "once-locked/stage.1",
-            "once-young/stage.1", "query-dead/done.3"])
+            "job-young/stage.1", "job-young/stage.2", "once-locked/stage.1", "once-young/stage.1",
+            "query-dead/done.3"]
     assert not (top / "once-dead").exists()
     for number in held:
         os.close(number)
     flatq("wal", check=0)
-    assert not (top / "once-locked").exists() and not list(top.glob("job-locked/*")) and pop(
-        flatq) == b"1"
+    assert not (top / "once-locked").exists() and not list(top.glob("job-locked/*"))
+    assert pop(flatq) == b"1"
 
 
 def test_a_batch_number_with_other_rows(flatq, monkeypatch):
     """A checkpoint that is older than the spool: the sink stores what it has decided, and nothing
     else as that number."""
-
-
     made = to_queue(flatq)
 
     def commit(number, batch, mark="a"):
@@ -557,21 +554,21 @@ def test_a_batch_number_with_other_rows(flatq, monkeypatch):
 
     commit(20, 1)
     commit(21, 1)  # a query that gives other rows each time
-    with pytest.raises(Lost,
-            match="batch 1 of this query is stored already, and its checkpoint has planned it anew"):
+    with pytest.raises(Lost, match="batch 1 of this query is stored already, and its checkpoint "
+            "has planned it anew"):
         commit(20, 1, "b")
-    assert flatq("drain", "to", check=0).out.split() == numbers(20)
+    assert came(flatq) == numbers(20)
     for batch, mark in ((2, "b"), (1, "a"), (3, "a")):
         with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
             patch.setattr(sink.Sink, "enter", lambda *words: 1 / 0)
             commit(20, max(2, batch))
         if batch == 3:
             commit(20, 3)  # it had decided before it failed
-            assert flatq("drain", "to", check=0).out.split() == numbers(20)
+            assert came(flatq) == numbers(20)
             continue
         with pytest.raises(Lost, match=f"batch {batch}"):
             commit(30, batch, mark)
-        assert flatq("drain", "to", check=0).out.split() == numbers(20)
+        assert came(flatq) == numbers(20)
         shutil.rmtree(flatq.spool / ".spark/query-x")
     # done.N of an earlier version is empty
     (flatq.spool / ".spark/query-x/done.3").write_text("")
@@ -582,8 +579,6 @@ def test_a_batch_number_with_other_rows(flatq, monkeypatch):
 
 def test_what_finds_no_room_is_not_decided(flatq):
     """With `wait` as well: half of a batch was once in the queue, and the rest was refused."""
-
-
     flatq("create", "-b", "150", "to", check=0)
     fill(flatq, 0, 100, "to")
     made = to_queue(flatq, wait="1")
@@ -591,18 +586,26 @@ def test_what_finds_no_room_is_not_decided(flatq):
     with pytest.raises(Full, match="is full"):
         made.commit(stages, 0)
     assert not (flatq.spool / ".spark/job-x/plan").exists()
-    popper = threading.Thread(target=lambda: flatq("pop", "-l", "-n", "50", "to", check=0))
-    popper.start()
     made.wait = 60
-    made.commit(stages, 0)
-    popper.join()
-    assert len(flatq("drain", "to", check=0).out.split()) == 150
+    with beside(lambda: flatq("pop", "-l", "-n", "50", "to", check=0)):
+        made.commit(stages, 0)
+    assert len(came(flatq)) == 150
+
+
+@contextlib.contextmanager
+def beside(*calls):
+    """These run meanwhile, each in a thread, and have ended at the end."""
+    threads = [threading.Thread(target=call) for call in calls]
+    for thread in threads:
+        thread.start()
+    yield
+    for thread in threads:
+        thread.join()
 
 
 def test_two_drivers_with_one_job(flatq, monkeypatch):
     """Two loads of one table at the same time: the second waits for the first, and finds that all
     is done."""
-
     def together(what):
         both, act = threading.Barrier(2), getattr(sink.Sink, what)
 
@@ -613,34 +616,32 @@ def test_two_drivers_with_one_job(flatq, monkeypatch):
 
         monkeypatch.setattr(sink.Sink, what, wait)
 
-    made = [staged(flatq), staged(flatq)]
+    (one, some), (other, more) = staged(flatq), staged(flatq)
     together("room")
     together("enter")
-    beside = [threading.Thread(target=one.commit, args=(stages, 0)) for one, stages in made]
-    for thread in beside:
-        thread.start()
-    for thread in beside:
-        thread.join()
-    assert flatq("drain", "to", check=0).out.split() == numbers(20)
+    with beside(lambda: one.commit(some, 0), lambda: other.commit(more, 0)):
+        pass
+    assert came(flatq) == numbers(20)
 
 
 def test_the_shell_of_a_killed_driver_comes_first(flatq):
     """It waits for the queue's lock when its driver is killed, and then moves the files. The next
     driver must not take them for its own meanwhile."""
     push(flatq, b"first", "to")
-    words = [sys.executable, "-c",
-        "import sys, types, test_spark as t\nmade, stages = t.staged(types.SimpleNamespace(spool=sys.argv[1]))\nmade.commit(stages, 0)"]
-    path = os.pathsep.join(map(str, (ROOT / "python", ROOT / "tests/python", ROOT / "tests/support",
-        ROOT / "tests")))
+    script = """import sys, types, test_spark
+made, stages = test_spark.staged(types.SimpleNamespace(spool=sys.argv[1]))
+made.commit(stages, 0)"""
+    path = os.pathsep.join(str(ROOT / name) for name in ("python", "tests/python", "tests/support",
+        "tests"))
     top = flatq.spool / ".spark/job-x"
     with open(flatq.spool / "to/lock") as lock, contextlib.ExitStack() as stack:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        process = subprocess.Popen([*words, flatq.spool], env={**os.environ, "PYTHONPATH": path},
-            stdin=subprocess.DEVNULL)
+        process = subprocess.Popen([sys.executable, "-c", script, flatq.spool],
+            env={**os.environ, "PYTHONPATH": path}, stdin=subprocess.DEVNULL)
         stack.callback(process.wait)
         stack.callback(process.kill)
-        wait_for(lambda: (top / "plan").exists() and open(
-            f"/proc/{process.pid}/task/{process.pid}/children").read(), "the engine waits")
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        wait_for(lambda: (top / "plan").exists() and children.read_text(), "the engine waits")
         process.kill()
         process.wait()
         job = os.open(top, os.O_RDONLY)
@@ -649,12 +650,11 @@ def test_the_shell_of_a_killed_driver_comes_first(flatq):
             fcntl.flock(job, fcntl.LOCK_EX | fcntl.LOCK_NB)
     made, stages = staged(flatq)
     made.commit(stages, 0)
-    assert sorted(flatq("drain", "to", check=0).out.split()) == sorted([b"first", *numbers(20)])
+    assert sorted(came(flatq)) == sorted([b"first", *numbers(20)])
 
 
 def test_a_sync_that_fails_when_all_has_entered(flatq, monkeypatch):
     """A second try would find nothing left to do, and the batch would count as done."""
-
     made, stages = staged(flatq)
     engine = sink.engine
 
@@ -669,13 +669,12 @@ def test_a_sync_that_fails_when_all_has_entered(flatq, monkeypatch):
         made.commit(stages, 0)
     assert made.done("job-x") == -1
     made.commit(stages, 0)
-    assert made.done("job-x") == 0 and flatq("drain", "to", check=0).out.split() == numbers(20)
+    assert made.done("job-x") == 0 and came(flatq) == numbers(20)
 
 
 def test_what_a_killed_driver_has_decided_is_synced_first(flatq, monkeypatch):
     """A power cut could undo the rename of its plan, but not that files have entered: the batch
     would enter again."""
-
     made, stages = staged(flatq)
     engine, rename, unlink, seen = sink.engine, os.rename, os.unlink, []
 
@@ -683,18 +682,23 @@ def test_what_a_killed_driver_has_decided_is_synced_first(flatq, monkeypatch):
         rename(old, new)
         raise KeyboardInterrupt
 
+    def stepped(spool, step, *words, **more):
+        seen.append(step)
+        return engine(spool, step, *words, **more)
+
+    def unlinked(path, **more):
+        seen.append("unlink")
+        unlink(path, **more)
+
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(os, "rename", renamed)
         made.commit(stages, 0)
     monkeypatch.setattr(sink, "sync", lambda *words: seen.append("sync"))
-    monkeypatch.setattr(sink, "engine", lambda spool, step, *words,
-        **more: seen.append(step) or engine(spool, step, *words, **more))
-    monkeypatch.setattr(os, "unlink", lambda path, **more: seen.append("unlink") or unlink(path,
-        **more))
+    monkeypatch.setattr(sink, "engine", stepped)
+    monkeypatch.setattr(os, "unlink", unlinked)
     made.commit(stages, 0)
-    assert [what for what in seen if what != "unlink"] == ["sync", "enter",
-        "sync"] and seen[-1] == "unlink" and flatq("drain", "to",
-        check=0).out.split() == numbers(20)
+    assert [what for what in seen if what != "unlink"] == ["sync", "enter", "sync"]
+    assert seen[-1] == "unlink" and came(flatq) == numbers(20)
     # killed before it removed the plan
     (flatq.spool / ".spark/job-x/plan").touch()
     del seen[:]
@@ -703,22 +707,20 @@ def test_what_a_killed_driver_has_decided_is_synced_first(flatq, monkeypatch):
 
 def test_a_second_load_as_the_first_one_ends(flatq, monkeypatch):
     """It finds done.0, and must leave the plan to the first one, which would miss it."""
-
     made, stages = staged(flatq)
-    sync, beside = sink.sync, []
+    sync, others = sink.sync, []
 
     def second(*words):
         sync(*words)
-        if made.done("job-x") == 0 and not beside:
-            beside.append(threading.Thread(target=made.over, args=("job-x",)))
-            beside[0].start()
-            beside[0].join(0.5)
+        if made.done("job-x") == 0 and not others:
+            others.append(threading.Thread(target=made.over, args=("job-x",)))
+            others[0].start()
+            others[0].join(0.5)
 
     monkeypatch.setattr(sink, "sync", second)
     made.commit(stages, 0)
-    beside[0].join(30)
-    assert not (flatq.spool / ".spark/job-x/plan").exists() and flatq("drain", "to",
-        check=0).out.split() == numbers(20)
+    others[0].join(30)
+    assert not (flatq.spool / ".spark/job-x/plan").exists() and came(flatq) == numbers(20)
 
 
 @pytest.mark.parametrize("place", ["/a/checkpoint", "hdfs://a/checkpoint"])
@@ -744,7 +746,6 @@ def test_a_run_settles_where_its_checkpoint_is(monkeypatch, place):
 
 def test_the_names_of_before():
     """They go on, and say what to use."""
-
     with pytest.deprecated_call(match="option queue is now subscribe"):
         assert Options({"queue": "a,b"}).queues == ["a", "b"]
     with pytest.deprecated_call(match="option Consumer is now group.id"):
@@ -787,6 +788,6 @@ def test_without_java(tmp_path):
     done = subprocess.run([sys.executable, "-m", "flatq.pipeline", "stats"], capture_output=True,
         text=True, timeout=100, env={**os.environ, "JAVA_HOME": str(tmp_path),
         "PYTHONPATH": str(ROOT / "python")})
-    assert (done.returncode, done.stdout) == (69, "") and done.stderr.startswith(
-        "stats: Java does not start. Spark needs Java 17 or later: apt-get install"), done
-    assert done.stderr.count("\n") == 1
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (69, "", 1)
+    assert done.stderr.startswith(
+        "stats: Java does not start. Spark needs Java 17 or later: apt-get install")
