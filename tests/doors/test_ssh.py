@@ -6,7 +6,6 @@ import re
 import shutil
 import signal
 import subprocess
-from contextlib import suppress
 
 import pytest
 
@@ -279,34 +278,6 @@ def test_a_shovel_has_one_connection(far, flatq, sshd):
     assert flatq("drain", "back", check=0).out.split() == numbers
     assert there(flatq, sshd, "stat", "there", check=0).out.count(b" 0\n") >= 4
     wait_for(lambda: not sshd.connections(), "its connections have ended")
-
-
-@pytest.mark.parametrize("way", ["to", "from"])
-def test_a_shovel_that_is_cut_goes_on(far, flatq, sshd, way):
-    """Four times its connections are cut, each time when some messages more have arrived. Each
-    message arrives once."""
-    every = [b"%d" % number for number in range(12)]
-    blob = b"".join(one + b"\n" for one in every)
-    if way == "to":
-        flatq("push", "-l", "here", input=blob, check=0)
-        process = flatq.start("shovel", "--once", "here", f"{sshd.url}/there")
-        spool, queue = sshd.there, "there"
-    else:
-        there(flatq, sshd, "push", "-l", "there", input=blob, check=0)
-        # What was reserved when the connection was cut comes back after its lease
-        process = flatq.start("shovel", "-n", "12", f"{sshd.url}/there", "here")
-        spool, queue = flatq.spool, "here"
-    for least in (2, 4, 6, 8):
-        wait_for(lambda: len(lies(spool, queue).get("wal", [])) >= least,
-            f"{least} messages have arrived")
-        assert process.poll() is None
-        # a process of the connection may end by itself
-        with suppress(ProcessLookupError):
-            sshd.cut()
-    assert process.wait(100) == 0, process.stderr.read()
-    drained = there(flatq, sshd, "drain", "there", check=0) if way == "to" else flatq("drain",
-        "here", check=0)
-    assert sorted(drained.out.split()) == sorted(every)
 
 
 def test_a_shovel_that_is_not_let_in(far, flatq, sshd):

@@ -1,8 +1,6 @@
 """A real sshd on a free port of 127.0.0.1, with host key, users' keys and configuration in a
 directory of its own."""
 
-import contextlib
-import fcntl
 import os
 import pwd
 import subprocess
@@ -25,7 +23,7 @@ PasswordAuthentication no
 KbdInteractiveAuthentication no
 PermitRootLogin prohibit-password
 AcceptEnv *
-# bash takes itself for another shell's child, so it leaves ~/.bashrc alone: that may wait for a lock, as pyenv's does, or print
+# bash takes itself for another shell's child, so it leaves ~/.bashrc alone: that may print, or wait
 SetEnv SHLVL=1
 # the newest exchange of keys, which is the default, takes a third of a connection's processor time
 KexAlgorithms curve25519-sha256
@@ -40,35 +38,6 @@ UserKnownHostsFile {place}/known
 GlobalKnownHostsFile none
 LogLevel ERROR
 """
-
-
-RUN = Path("/run/sshd")
-
-
-def keep_run():
-    """Create /run/sshd, as the service's own script does, and return a descriptor of it with a
-    shared lock: others who run tests may use it too."""
-    while True:
-        with contextlib.suppress(FileExistsError):
-            RUN.mkdir(0o755)
-            (RUN / "flatq").touch()
-        with contextlib.suppress(FileNotFoundError):  # RACE: another one has just removed it
-            number = os.open(RUN, os.O_RDONLY | os.O_DIRECTORY)
-            fcntl.flock(number, fcntl.LOCK_SH)
-            with contextlib.suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(number), RUN.stat()):
-                    return number
-            os.close(number)
-
-
-def leave_run(number):
-    """Remove /run/sshd if tests have made it, and this was the last one who used it."""
-    with contextlib.suppress(BlockingIOError):
-        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if (RUN / "flatq").exists():
-            (RUN / "flatq").unlink()
-            RUN.rmdir()
-    os.close(number)
 
 
 class Sshd:
@@ -87,12 +56,11 @@ class Sshd:
         (self.place / "known").write_text(f"[127.0.0.1]:{self.port} {kind} {text}\n")
         (self.place / "config").write_text(CONFIG.format(place=self.place, port=self.port))
         (self.place / "authorized").touch(0o600)
-        self.kept = self.process = None
+        if os.getuid() == 0:
+            Path("/run/sshd").mkdir(0o755, exist_ok=True)  # as the service's own script does
         self.start()
 
     def start(self):
-        if self.kept is None and os.getuid() == 0:
-            self.kept = keep_run()
         with (self.place / "log").open("ab") as log:
             # A run of tests that is interrupted kills its processes before their fixtures end
             self.process = subprocess.Popen(["setpriv", "--pdeathsig", "TERM", self.program, "-D",
@@ -138,6 +106,3 @@ class Sshd:
         self.cut()
         self.process.terminate()
         self.process.wait()
-        if self.kept is not None:
-            leave_run(self.kept)
-            self.kept = None
