@@ -19,8 +19,8 @@ from conftest import Runner, everything, fuzz, need, wait_for
 from engine import alive, child_named, children, faulty, lies, push, reserve
 from servers import module
 from stalk import (
-    Client, Debians, Direct, by_socat, compare, debians_say, differences, in_pieces, over_tcp,
-    parent, recorded, talk)
+    Client, Debians, Direct, briefly, by_socat, compare, debians_say, differences, in_pieces,
+    over_tcp, parent, recorded, talk)
 from stalk_talks import DIFFERENT, LONG, TALKS
 
 
@@ -52,8 +52,8 @@ def test_as_debians(shell, flatq, debians, name):
 def test_as_debians_where_time_passes(shell, flatq, clock, stub, name):
     """flatq goes by the test's clock. Debian's server cannot, so the test compares with what it
     said in an earlier run, on an idle machine."""
-    differ = differences(talk(Direct(flatq, clock=clock.runs_sleep(stub)), TALKS[name]),
-        recorded(name))
+    said = talk(Direct(flatq, clock=clock.runs_sleep(stub)), TALKS[name])
+    differ = differences(briefly(said), recorded(name))
     assert not differ, "\n".join(differ)
 
 
@@ -62,7 +62,7 @@ def test_as_debians_where_time_passes(shell, flatq, clock, stub, name):
 def test_as_debians_by_the_real_clock(launched, name):
     """Nine of Debian's are asked, too. A server says DEADLINE_SOON where it has missed the end of a
     job's time (SAID), and beside other programs all nine can miss it."""
-    assert not differences(talk(launched(), TALKS[name]), recorded(name))
+    assert not differences(briefly(talk(launched(), TALKS[name])), recorded(name))
     said = debians_say(TALKS[name], 9)
     assert all(reply in replies or set(replies) == {b"DEADLINE_SOON\r\n"}
         for reply, replies in zip(recorded(name), said, strict=True)), (
@@ -90,11 +90,7 @@ def test_as_debians_by_chance(tmp_path):
 
 @pytest.mark.parametrize("script, theirs, own, why", DIFFERENT)
 def test_what_differs_is_listed(flatq, debians, script, theirs, own, why):
-    ours = Direct(flatq)
-    try:
-        assert talk(ours, script)[0][1] == own
-    finally:
-        ours.end()
+    assert talk(Direct(flatq), script)[0][1] == own
     if theirs:
         assert talk(debians, script)[0][1] == theirs, f"differs no longer: {why}"
 
