@@ -56,14 +56,6 @@ def test_where_a_spool_is_made(flatq, tmp_path, verb):
 
 
 @pytest.mark.new
-def test_the_spool_of_a_new_user(flatq, tmp_path):
-    """Without FLATQ_DIR, it lies deeper than what a new user has."""
-    flatq("push", "q", input=b"x", env={"FLATQ_DIR": "", "XDG_STATE_HOME": "",
-        "HOME": str(tmp_path)}, check=0)
-    assert (tmp_path / ".local/state/flatq/q").is_dir()
-
-
-@pytest.mark.new
 def test_a_file_in_the_place_of_a_spool(flatq, spool):
     spool.write_text("x")
     refused(flatq("stat"), 66, "stat", text=b"this is no directory")
@@ -107,10 +99,10 @@ def test_a_spool_whose_making_was_killed(flatq, spool, tmp_path):
     (made / ".ids").mkdir(parents=True)
     refused(flatq("pop", "q", env={"FLATQ_DIR": str(made)}), 66, text=b"nothing there")
     for kept in (".boot", ".wait", ".lock", ".sync.off"):
-        (tmp_path / kept).mkdir()
-        (tmp_path / kept / kept).touch() if kept in (".lock",
-            ".sync.off") else (tmp_path / kept / kept).mkdir()
-        push(flatq, b"x", "q", env={"FLATQ_DIR": str(tmp_path / kept)})
+        place = tmp_path / kept
+        place.mkdir()
+        (place / kept).touch() if kept in (".lock", ".sync.off") else (place / kept).mkdir()
+        push(flatq, b"x", "q", env={"FLATQ_DIR": str(place)})
     (tmp_path / "tried").mkdir()
     (tmp_path / "tried/.probe.abc.1-000000000000").touch()
     push(flatq, b"x", "q", env={"FLATQ_DIR": str(tmp_path / "tried")})
@@ -185,13 +177,15 @@ def test_what_comes_back_of_many(flatq, spool, clock):
     many_reserved(flatq, spool, clock, 400)
     out = sorted((spool / "q/out").iterdir())
     over, dead, settled, alive = out[:4]
-    over.rename(over.with_name(over.name[:-12] + "000000000100"))
-    dead.rename(dead.with_name(dead.name[:-14] + "999999999-000000000100.000000000000"))
-    settled = settled.rename(settled.with_name(settled.name[:-14]
-        + "999999999-000000000100.000000000000"))
-    (spool / "q/done" / settled.name).touch()
-    alive = alive.rename(alive.with_name(alive.name[:-14]
-        + "1-%012d.000000000000" % ((clock.base + clock.seconds) * 100)))
+    gone, now = "999999999-000000000100.000000000000", (clock.base + clock.seconds) * 100
+
+    def owned(path, owner):
+        return path.rename(path.with_name(path.name[:-len("0.") - 12] + owner))
+
+    owned(over, "0.000000000100")
+    owned(dead, gone)
+    (spool / "q/done" / owned(settled, gone).name).touch()
+    alive = owned(alive, f"1-{now:012d}.000000000000")
     assert pop(flatq, "q") == b"first"
     assert pop(flatq, "q") + pop(flatq, "q") == b"xx"
     refused(flatq("pop", "q"), 66)

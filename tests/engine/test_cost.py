@@ -14,11 +14,6 @@ def cost(runner, *words, **more):
     return started(runner.count(*words, **more))
 
 
-def costs(runner, programs, *words, **more):
-    """The command must start these programs, each in a process."""
-    assert cost(runner, *words, **more) == (len(programs), programs)
-
-
 def started(count):
     return count.processes, [os.path.basename(program) for program in count.programs]
 
@@ -31,20 +26,37 @@ def jobs(flatq):
     return flatq
 
 
-@every_shell
-def test_push(jobs):
-    costs(jobs, ["base64"], "push", "jobs", input=b"x" * 100)
+# what comes before, the verb, its exit code, and the programs that it starts, each in a process; a
+# number: so many processes at most
+COSTS = [
+    ("", "push jobs", 0, ["base64"]),
+    ("syncs", "push jobs", 0, ["base64", "sync"]),
+    ("", "pop jobs", 0, ["mv", "base64"]),
+    ("drain jobs", "pop jobs", 66, ["find"]),
+    ("close jobs", "push jobs", 69, 1),
+    ("create -b 2 jobs", "push jobs", 75, ["base64", "flock", "find", "awk", "rm"]),
+    ("reserve jobs", "delete RECEIPT", 66, ["find"]),
+    ("", "push ../x", 65, 1), ("", "push -p 1e3", 65, 1), ("", "push -z", 64, 1),
+    ("", "pop nowhere", 66, 1), ("", "delete no-receipt", 65, 1),
+]
 
 
 @every_shell
-def test_push_synced(jobs):
-    jobs.syncs()
-    costs(jobs, ["base64", "sync"], "push", "jobs", input=b"x" * 100)
-
-
-@every_shell
-def test_pop(jobs):
-    costs(jobs, ["mv", "base64"], "pop", "jobs")
+@pytest.mark.parametrize("before, words, status, programs", COSTS)
+def test_verbs(jobs, before, words, status, programs):
+    if before == "syncs":
+        jobs.syncs()
+    elif before:
+        said = jobs(*before.split(), check=0).out
+    if "RECEIPT" in words:
+        words = words.replace("RECEIPT", said.split()[0].decode())
+        jobs(*words.split(), check=0)
+    processes, names = cost(jobs, *words.split(), input=b"x" * 100, check=status)
+    if programs == 1:
+        assert processes <= 1
+    else:
+        assert processes >= len(names) and Counter(names) == Counter(programs), (processes, names)
+        assert status == 75 or (processes, names) == (len(programs), programs)
 
 
 def test_what_a_door_does_not_find(clock, jobs):
@@ -60,43 +72,6 @@ def test_what_a_door_does_not_find(clock, jobs):
     assert programs(b"delete 99999") == ["find", "find", "ls"]
     assert programs(b"peek-ready") == ["ls"]
     assert programs(b"use jobs\r\nwatch other\r\nignore nowhere\r\ntouch 1") == []
-
-
-@every_shell
-def test_pop_of_nothing(jobs):
-    jobs("pop", "jobs", check=0)
-    jobs("pop", "jobs", check=0)
-    costs(jobs, ["find"], "pop", "jobs", check=66)
-
-
-@every_shell
-@pytest.mark.parametrize(
-    "words, status",
-    [("push ../x", 65), ("push -p 1e3", 65), ("push -z", 64), ("pop nowhere", 66),
-    ("delete no-receipt", 65)],
-)
-def test_refused(jobs, words, status):
-    assert cost(jobs, *words.split(), input=b"x", check=status)[0] <= 1
-
-
-@every_shell
-def test_settled_twice(jobs):
-    receipt = jobs("reserve", "jobs", check=0).out.split()[0].decode()
-    jobs("delete", receipt, check=0)
-    costs(jobs, ["find"], "delete", receipt, check=66)
-
-
-@every_shell
-def test_closed(jobs):
-    jobs("close", "jobs", check=0)
-    assert cost(jobs, "push", "jobs", input=b"x", check=69)[0] <= 1
-
-
-@every_shell
-def test_full(jobs):
-    jobs("create", "-b", "2", "jobs", check=0)
-    assert Counter(cost(jobs, "push", "jobs", input=b"x", check=75)[1]) == Counter(["base64",
-        "flock", "find", "awk", "rm"])
 
 
 def test_depth_changes_nothing(jobs):

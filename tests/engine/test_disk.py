@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from conftest import LIB, Result, need
-from engine import empty, lies, pop, push, refused, reserve
+from engine import drain, empty, lies, pop, push, refused, reserve
 
 
 @pytest.fixture
@@ -218,36 +218,30 @@ def test_a_spool_to_look_at(nobody, flatq):
     before = lies(nobody.top / "spool", "q")
     done = nobody("peek", "q")
     assert (done.status, done.out) in ((0, b"y"), (77, b"")), done
-    for verb, *arguments in (["push", "q"], ["push", "-k", "n", "q"], ["push", "-d", "5", "q"],
-            ["push", "new"], ["push", "bound"], ["pop", "q"], ["reserve", "q"],
-                             ["delete", got.receipt], ["release", got.receipt],
-                             ["touch", got.receipt], ["bury", got.receipt], ["close", "q"],
-                             ["create", "-b", "3", "q"], ["drop", "-f", "q"], ["wal", "q"],
-                             ["pop", "-w", "1", "bound"]):
-        refused(nobody(verb, *arguments, input=b"new"), 77, verb)
+    for words in ("push q", "push -k n q", "push -d 5 q", "push new", "push bound", "pop q",
+            "reserve q", "delete RECEIPT", "release RECEIPT", "touch RECEIPT", "bury RECEIPT",
+            "close q", "create -b 3 q", "drop -f q", "wal q", "pop -w 1 bound"):
+        verb, *rest = words.replace("RECEIPT", got.receipt).split()
+        refused(nobody(verb, *rest, input=b"new"), 77, verb)
     assert lies(nobody.top / "spool", "q") == before
     for root, _, _ in os.walk(nobody.top / "spool"):
         os.chmod(root, 0o700)
     assert pop(flatq, "q") == b"y"
 
 
-@pytest.mark.parametrize("verb, tool, options", [
-    ("push", "base64", []), ("push", "dd", ["-n", "1"]), ("push", "sed", ["-e"]),
-    ("push", "flock", ["-k", "k"]), ("push", "sha1sum", ["-k", "k"]),
-    ("push", "mkdir", ["-d", "9"]), ("pop", "base64", []), ("pop", "mv", []),
-    ("pop", "mkfifo", ["-w", "1", "empty"]),
-])
-def test_a_tool_that_is_missing(flatq, stub, verb, tool, options):
+@pytest.mark.parametrize("words, tool", [("push q", "base64"), ("push -n 1 q", "dd"),
+    ("push -e q", "sed"), ("push -k k q", "flock"), ("push -k k q", "sha1sum"),
+    ("push -d 9 q", "mkdir"), ("pop q", "base64"), ("pop q", "mv"), ("pop -w 1 empty", "mkfifo")])
+def test_a_tool_that_is_missing(flatq, stub, words, tool):
     """A verb that cannot run one of its tools prints one line and changes nothing."""
     push(flatq, b"x", "q")
     before = {place: len(names) for place, names in lies(flatq.spool, "q").items()}
+    verb, *rest = words.split()
     missing = stub(tool, "exit 127")
-    refused(flatq(verb, *options, *([] if "empty" in options else ["q"]), input=b"y"),
-        70 if tool == "flock" else 74, verb)
+    refused(flatq(verb, *rest, input=b"y"), 70 if tool == "flock" else 74, verb)
     if tool == "flock":
         stub(tool, 'kill -9 "$$"')
-        refused(flatq(verb, *options, "q", input=b"y"), 74, verb, text=b"flock failed")
+        refused(flatq(verb, *rest, input=b"y"), 74, verb, text=b"flock failed")
     missing.unlink()
     assert {place: len(names) for place, names in lies(flatq.spool, "q").items()} == before
-    assert pop(flatq, "q") == b"x"
-    empty(flatq, "q")
+    assert drain(flatq, "q") == b"x"

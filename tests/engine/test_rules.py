@@ -6,11 +6,9 @@ A fault is a program in PATH that fails, dies, or first runs another verb; or a 
 fails."""
 
 import base64
-import errno
 import fcntl
 import itertools
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -22,7 +20,6 @@ from conftest import LIB, need, put_stub, share, wait_for
 from engine import faulty, flats_of, lies, pop, push, refused, reserve, standing
 from headers import verbs
 
-from crash.gate import gate
 
 
 @pytest.fixture(autouse=True)
@@ -302,6 +299,9 @@ ROWS = [
         for words in ("pop q", "reserve q")),
     Row("delayed/N/ was away for a moment", an_empty_queue, ("mkdir", "*/delayed/*",
         once('"$real" "$1"; exit 1')), "push -d 9 q", 0, []),
+    *(Row(f"a directory was away for a moment: {words}", a_reservation, ("mv", f"*/{place}/*",
+        once('rmdir "${3%/*}"; "$real" "$@"; code=$?; mkdir "${3%/*}"; exit $code')), words, 0)
+        for words, place in (("bury RECEIPT", "buried"), ("release -d 9 RECEIPT", "delayed"))),
     Row("a directory that cannot be made", an_empty_queue, ("mkdir", "*/delayed/*", FAILS),
         "push -d 9 q", 74, []),
     *(Row(f"tried for ever: {words}", slips, NO_OUT, words, 74, [1, 2, 3])
@@ -473,28 +473,6 @@ def test_closed_and_empty_is_said_after_all_that_is_acknowledged(flatq):
       exec "$real" "$@\""""
     done = flatq("push", "-l", "q", input=b"1\n", env=stub(flatq, "mv", script))
     assert (done.status, (flatq.home / "said").read_text()) == (0, "66\n")
-
-
-@pytest.mark.parametrize("words, pattern", [("push q", r"q/wal/"),
-    *((words, r"q/(delayed|buried)/\d+/\d+/.*\.") for words in ("push -d 9 q",
-    "release -d 9 RECEIPT", "bury RECEIPT"))])
-def test_a_directory_that_is_removed_and_put_back(flatq, words, pattern):
-    """One verb has removed an empty directory, and another has put it back, before the verb that
-    lost it looks. If it is gone for good, the verb fails."""
-    words = words.replace("RECEIPT", a_reservation(flatq))
-    copy = flatq.home / "copy"
-    shutil.copytree(flatq.spool, copy, symlinks=True)
-
-    def run(fault=None):
-        return gate.run(flatq.command(*words.split()), flatq.spool, env=flatq.environment(None),
-            stdin=b"n", fault=fault)
-
-    seq = next(call.seq for call in run().calls if re.match(pattern, call.paths[-1]))
-    for kind, status in ("errno_from", 74), ("errno", 0):
-        shutil.rmtree(flatq.spool)
-        shutil.copytree(copy, flatq.spool, symlinks=True)
-        done = run(gate.Fault(kind, seq, errno.ENOENT))
-        assert done.fired and done.status == status, done
 
 
 @pytest.mark.parametrize("tries", ["0", "1"])
