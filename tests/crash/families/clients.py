@@ -4,8 +4,9 @@ once. Silent ones, slow ones and those that send too much are in tests/doors.
 The scenario is what the client does, the fault how the door serves (MODES), and the point a seed,
 which chooses where a client is cut off. After a trial, no acknowledged message may be lost or
 altered, no message whose end or length was stated may be half stored, and the door must still
-serve. A message without a stated length is stored as far as it came if the client's system closed
-the connection in good order, and not stored if it was reset. """
+serve. A message without a stated length is stored as far as it came if the connection was closed in
+good order, and not stored if it was reset.
+"""
 from __future__ import annotations
 
 import contextlib
@@ -81,8 +82,8 @@ class Door:
             *(["-k", "-m", str(AT_ONCE + 50)] if mode == "side by side" else [])]
         with self.said_to.open("wb") as said:
             self.process = subprocess.Popen(["sh", str(launch), *options],
-                env=system.environment(self.spool), stdin=subprocess.DEVNULL,
-                                            stdout=said, stderr=said, start_new_session=True)
+                env=system.environment(self.spool), stdin=subprocess.DEVNULL, stdout=said,
+                stderr=said, start_new_session=True)
 
     def __enter__(self) -> Door:
         wait_for(lambda: listening(self.port) or self.process.poll() is not None, "the door",
@@ -321,12 +322,8 @@ def gone_before_the_answer(door: Door, rng: random.Random) -> Result:
 @fault("many at once")
 def many_at_once(door: Door, rng: random.Random) -> Result:
     """AT_ONCE clients under -k, and 20 in the loop, in one instant; each pushes a message of its
-    own.
-
-    ncat lets ten wait for it. Beyond that Linux drops the last step of the handshake: the client
-    believes to be connected, and may be reset in the end; where ncat stops listening, those who
-    waited are reset. So a client cannot know whether it was heard. It pushes with a key, until it
-    is told."""
+    own. A client beyond the ten that ncat lets wait believes to be connected, and may be reset in
+    the end. So it cannot know whether it was heard, and pushes with a key until it is told."""
     count = AT_ONCE if door.mode == "side by side" else 20
     bodies = [b"%d %s" % (number, bytes_of(rng, 20)) for number in range(count)]
     together = threading.Barrier(count)

@@ -82,18 +82,15 @@ def _trials(family: str, known: Sequence[str], system: System, name: str, option
 
 
 def _doubles(system: System, name: str, options: Options, work: Path) -> Iterator[Trial]:
-    pairs = [(point, verb) for point in kill_points(system, name, work) for verb in SECOND_VERBS
+    undisturbed(system, name, work)
+    points = faults.points(struck(system, name, work), ("kill",))
+    pairs = [(point, verb) for _, point in points for verb in SECOND_VERBS
         if options.wants(verb) and (system.lib / verb).exists()]
     few = None if options.limit is None else 4
     for point, verb in options.sample(pairs, name):
         seconds = second_points(system, name, point, verb, work)
         for second in sample(seconds, few, f"{options.seed} {name} {point} {verb}"):
             yield Trial("double", name, verb, f"{point}/{second}")
-
-
-def kill_points(system: System, name: str, work: Path) -> list[int]:
-    undisturbed(system, name, work)
-    return [point for _, point in faults.points(struck(system, name, work), ("kill",))]
 
 
 def second_points(system: System, name: str, point: int, verb: str, work: Path) -> list[int]:

@@ -119,19 +119,8 @@ class History:
     # seconds, by verb: how long it takes, as far as strikes have shown
     paces: dict[str, float] = field(default_factory=dict)
 
-    def aim(self, verb: str, fault: Fault) -> float:
-        """Seconds until the fault is to strike."""
-        return fault.after * self.paces.setdefault(verb, PACE)
-
-    def learn(self, verb: str, struck: bool) -> None:
-        """Spread the moments of strikes until about four of five hit a running verb: on a busy
-        machine, or one that is slow to wake us, they would else come only after the end, or only
-        while shells start."""
-        self.paces[verb] *= 1.1 if struck else 0.7
-
     def perform(self, words: Sequence[str], data: bytes = b"", fault: Fault | None = None, *,
-            who: str = "", messages: Sequence[Message] = (),
-                receipt: str = "") -> Event:
+            who: str = "", messages: Sequence[Message] = (), receipt: str = "") -> Event:
         """One operation, to its end or to the end of its whole group."""
         if self.broken:
             raise Over
@@ -145,27 +134,26 @@ class History:
             stdin.write(data)
             stdin.seek(0)
             process = subprocess.Popen(self.system.argv(words), env=self.environment,
-                cwd=self.spool.parent,
-                                       start_new_session=True, stdin=stdin, stdout=subprocess.PIPE,
-                                       stderr=subprocess.PIPE)
+                cwd=self.spool.parent, start_new_session=True, stdin=stdin,
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        pace, struck = self.paces.get(event.verb, PACE), False
         try:
             try:
-                event.out, event.err = process.communicate(timeout=self.aim(event.verb, fault)
-                    if fault else self.deadline)
+                event.out, event.err = process.communicate(
+                    timeout=fault.after * pace if fault else self.deadline)
             except subprocess.TimeoutExpired:
                 if not fault:
                     raise
                 struck = strike(process, fault)
                 event.out, event.err = process.communicate(timeout=self.deadline)
-            else:
-                struck = False
             if fault:
-                self.learn(event.verb, struck)
+                # Spread the strikes until about four of five hit a running verb: on a machine that
+                # is busy or wakes us late they would come after its end, or only while shells start
+                self.paces[event.verb] = pace * (1.1 if struck else 0.7)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             event.out, event.err = process.communicate()
-            self.broken.append(
-                f"{who}: {' '.join(words)}: not over after {self.deadline:g} s")
+            self.broken.append(f"{who}: {' '.join(words)}: not over after {self.deadline:g} s")
         event.status, event.killed = process.returncode, process.returncode == -signal.SIGKILL
         end = time.monotonic() + self.deadline
         while event.killed and processes.left(processes.GROUP, process.pid):
@@ -214,8 +202,7 @@ def producer(history: History, rng: random.Random, who: str, first: int, turns: 
     number = first
     for turn in range(turns):
         words, count, key, delay = ["push"], 1, "", 0
-        lease = rng.choice((1, 2)) if leased and not clocked else rng.choice((5,
-            20)) if clocked else 60
+        lease = rng.choice((5, 20)) if clocked else rng.choice((1, 2)) if leased else 60
         priority = rng.choice((65536, 65536, 65536, 10, 100000))
         draw, size, mode = rng.random(), rng.choice((0, 0, 20, 60, 1500, 4000)), rng.choice("l0")
         if rng.random() < 0.02:
@@ -245,8 +232,8 @@ def popper(history: History, rng: random.Random, who: str, turns: int) -> None:
     for turn in range(turns):
         draw, count = rng.random(), rng.randint(2, 7)
         wait = ["-w", "1"] if history.kind != "clock" and rng.random() < 0.1 else []
-        words = ["drain", "-0"] if draw < 0.04 else ["pop", "-0", "-n",
-            str(count)] if draw < 0.14 else ["pop", *wait]
+        many = ["pop", "-0", "-n", str(count)]
+        words = ["drain", "-0"] if draw < 0.04 else many if draw < 0.14 else ["pop", *wait]
         history.perform([*words, QUEUE], fault=fault_of(rng, ("tree", "one", "stop"), 0.25),
             who=f"{who}.{turn}")
 
@@ -324,10 +311,9 @@ def keeper(history: History, rng: random.Random, who: str, turns: int) -> None:
     for turn in range(turns):
         draw = rng.random()
         fault = fault_of(rng, ("tree", "one", "stop"), 0.35)
-        words = ["wal", QUEUE] if draw < 0.6 else ["kick", "-n", "3",
-            QUEUE] if draw < 0.8 else ["stat", QUEUE]
+        words = ["wal"] if draw < 0.6 else ["kick", "-n", "3"] if draw < 0.8 else ["stat"]
         step = rng.choice((0.3, 1.5, 6.0, 33.0))
-        history.perform(words, fault=fault, who=f"{who}.{turn}")
+        history.perform([*words, QUEUE], fault=fault, who=f"{who}.{turn}")
         if history.kind == "clock" and rng.random() < 0.6:
             history.clock.advance(step)
 
