@@ -22,17 +22,19 @@ function boxes(selector) {
     const walker = document.createTreeWalker(top, NodeFilter.SHOW_TEXT);
     for (let node; node = walker.nextNode();) {
       const text = node.textContent.trim(), parent = node.parentElement;
-      if (!text || !shown(parent) || parent.closest("style, script, title, desc, noscript")) continue;
+      if (!text || !shown(parent)) continue;
+      if (parent.closest("style, script, title, desc, noscript")) continue;
       const range = document.createRange();
       range.selectNodeContents(node);
-      for (const box of range.getClientRects())
-      {
+      for (const box of range.getClientRects()) {
         /* as much of it as the elements around it show */
-        const one = {text, left: box.left, top: box.top, right: box.right, bottom: box.bottom, whole: box.right, node};
+        const {left, top, right, bottom} = box;
+        const one = {text, left, top, right, bottom, whole: right, node};
         for (let at = parent; at; at = at.parentElement)
           if (!["visible", ""].includes(getComputedStyle(at).overflowX) && at.tagName !== "svg") {
             const edge = at.getBoundingClientRect();
-            one.left = Math.max(one.left, edge.left), one.right = Math.min(one.right, edge.right);
+            one.left = Math.max(one.left, edge.left);
+            one.right = Math.min(one.right, edge.right);
           }
         if (one.right - one.left > 1 && box.height > 1) found.push(one);
       }
@@ -44,21 +46,30 @@ function boxes(selector) {
 function overlaps(selector) {
   const all = boxes(selector), found = [];
   all.forEach((a, at) => all.slice(at + 1).forEach((b) => {
-    const wide = Math.min(a.right, b.right) - Math.max(a.left, b.left), high = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
-    if (a.node !== b.node && wide > 1 && high > 0.35 * Math.min(a.bottom - a.top, b.bottom - b.top)) found.push([a.text, b.text]);
+    const wide = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+    const high = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+    const least = 0.35 * Math.min(a.bottom - a.top, b.bottom - b.top);
+    if (a.node !== b.node && wide > 1 && high > least) found.push([a.text, b.text]);
   }));
   return found;
 }
-/* texts that stand outside the page or are hidden by their element's edge; a place that scrolls hides nothing, an ellipsis says so */
+/* texts that stand outside the page or are hidden by their element's edge; a place that scrolls
+   hides nothing, an ellipsis says so */
 function cut(selector) {
-  const width = document.documentElement.clientWidth, found = [];
-  if (document.documentElement.scrollWidth > width + 1) found.push("the page is " + document.documentElement.scrollWidth + " wide");
+  const {clientWidth: width, scrollWidth} = document.documentElement, found = [];
+  if (scrollWidth > width + 1) found.push("the page is " + scrollWidth + " wide");
   for (const one of boxes(selector)) {
     let limit = {left: 0, right: width};
     for (let at = one.node.parentElement; at; at = at.parentElement) {
       const style = getComputedStyle(at), box = at.getBoundingClientRect();
-      if (style.textOverflow === "ellipsis" || ["auto", "scroll"].includes(style.overflowX)) { limit = null; break; }
-      if (style.overflowX === "hidden" || at.tagName === "svg") limit = {left: Math.max(limit.left, box.left), right: Math.min(limit.right, box.right)};
+      if (style.textOverflow === "ellipsis" || ["auto", "scroll"].includes(style.overflowX)) {
+        limit = null;
+        break;
+      }
+      if (style.overflowX === "hidden" || at.tagName === "svg") {
+        limit.left = Math.max(limit.left, box.left);
+        limit.right = Math.min(limit.right, box.right);
+      }
     }
     if (limit && (one.left < limit.left - 1 || one.whole > limit.right + 1)) found.push(one.text);
   }
@@ -73,16 +84,20 @@ function contrasts(selector) {
     return [...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3);
   };
   const css = (color) => `rgb(${color.join(",")})`;
-  const light = (color) => color.map((part) => part / 255).map((part) => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4)
+  const linear = (part) => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
+  const light = (color) => color.map((part) => linear(part / 255))
     .reduce((sum, part, at) => sum + part * [0.2126, 0.7152, 0.0722][at], 0);
-  const dark = matchMedia("(prefers-color-scheme: dark)").matches && getComputedStyle(document.documentElement).colorScheme.includes("dark");
+  const scheme = getComputedStyle(document.documentElement).colorScheme;
+  const dark = matchMedia("(prefers-color-scheme: dark)").matches && scheme.includes("dark");
   return boxes(selector).map((one) => {
     const chain = [];
     for (let at = one.node.parentElement; at; at = at.parentElement) chain.unshift(at);
-    const ground = chain.reduce((under, at) => at instanceof SVGElement && at.tagName !== "svg" ? under :
-      paint(getComputedStyle(at).backgroundColor, css(under)), dark ? [18, 18, 18] : [255, 255, 255]);
-    const style = getComputedStyle(one.node.parentElement);
-    const color = paint(one.node.parentElement instanceof SVGElement ? style.fill : style.color, css(ground));
+    const inside = (at) => at instanceof SVGElement && at.tagName !== "svg";
+    const ground = chain.filter((at) => !inside(at)).reduce(
+      (under, at) => paint(getComputedStyle(at).backgroundColor, css(under)),
+      dark ? [18, 18, 18] : [255, 255, 255]);
+    const parent = one.node.parentElement, style = getComputedStyle(parent);
+    const color = paint(parent instanceof SVGElement ? style.fill : style.color, css(ground));
     const [less, more] = [light(color), light(ground)].sort((a, b) => a - b);
     return {text: one.text, contrast: (more + 0.05) / (less + 0.05)};
   }).sort((a, b) => a.contrast - b.contrast);
@@ -102,18 +117,16 @@ class Browser:
         # it reads requests on descriptor 3 and writes answers to 4: numbers of one digit, which
         # every shell can give
         words = ["sh", "-c", 'exec 3<"/proc/self/fd/$1" 4>"/proc/self/fd/$2"; shift 2; exec "$@"',
-            "browser", str(theirs), str(said),
-                 program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-                 "--hide-scrollbars",
-                 "--remote-debugging-pipe", f"--user-data-dir={home}/profile"]
+            "browser", str(theirs), str(said), program, "--headless", "--no-sandbox",
+            "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars",
+            "--remote-debugging-pipe", f"--user-data-dir={home}/profile"]
         self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=self.log,
-            stderr=self.log, pass_fds=(theirs, said),
-                                        env={**os.environ, "HOME": str(home)},
-                                        start_new_session=True)
+            stderr=self.log, pass_fds=(theirs, said), env={**os.environ, "HOME": str(home)},
+            start_new_session=True)
         os.close(theirs)
         os.close(said)
-        self.read, self.number, self.session, self.came = open(self.into, "rb",
-            closefd=True), 0, None, []
+        self.read = open(self.into, "rb")
+        self.number, self.session, self.came = 0, None, []
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self.session = self.call("Target.attachToTarget", targetId=target,
             flatten=True)["sessionId"]

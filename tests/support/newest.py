@@ -20,7 +20,8 @@ from conftest import need
 # resolved, since the path of the loader is written into a program
 PLACE = (pathlib.Path(__file__).parents[2] / ".venv").resolve() / "newest"
 WANTED = {"rust-coreutils": "usr/bin/coreutils", "busybox-static": "usr/bin/busybox"}
-LIBRARIES = "libc6 libgcc-s1 libselinux1 libpcre2-8-0 libssl3t64 libzstd1 zlib1g libsystemd0 libcap2".split()
+LIBRARIES = ("libc6 libgcc-s1 libselinux1 libpcre2-8-0 libssl3t64 libzstd1 zlib1g libsystemd0 "
+    "libcap2").split()
 
 
 def missing():

@@ -40,8 +40,8 @@ def certified(place):
     need("openssl")
     key, certificate = str(place / "key.pem"), str(place / "certificate.pem")
     subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj",
-        "/CN=localhost", "-days", "2",
-                    "-keyout", key, "-out", certificate], check=True, capture_output=True)
+        "/CN=localhost", "-days", "2", "-keyout", key, "-out", certificate], check=True,
+        capture_output=True)
     context = ssl.create_default_context(cafile=certificate)
     context.check_hostname = False
     return ("--ssl", "--ssl-cert", certificate, "--ssl-key", key), context
@@ -152,7 +152,8 @@ class Rabbit(Server):
         return [self.program]
 
     def environment(self):
-        one_core = "+S 1:1 +sbwt none +sbwtdcpu none +sbwtdio none -kernel inet_dist_use_interface {127,0,0,1}"
+        one_core = ("+S 1:1 +sbwt none +sbwtdcpu none +sbwtdio none "
+            "-kernel inet_dist_use_interface {127,0,0,1}")
         return {
             "PATH": os.environ["PATH"], "HOME": str(self.place), "RUNNING_UNDER_SYSTEMD": "true",
             "ERL_EPMD_ADDRESS": "127.0.0.1", "ERL_EPMD_PORT": str(self.nodes.port),

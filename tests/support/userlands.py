@@ -4,8 +4,8 @@ import os
 import shutil
 import subprocess
 
-COREUTILS = """base64 cat chmod cut date dd env head id ln ls md5sum mkdir mkfifo mktemp mv od readlink rm rmdir sha1sum sha256sum sleep sort stat sync tail test touch
-tr true uname wc""".split()
+COREUTILS = """base64 cat chmod cut date dd env head id ln ls md5sum mkdir mkfifo mktemp mv od
+readlink rm rmdir sha1sum sha256sum sleep sort stat sync tail test touch tr true uname wc""".split()
 
 
 def applets(place, program, listing):
