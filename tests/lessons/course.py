@@ -3,7 +3,8 @@ one after the other, in one shell.
 
 A lesson is Markdown; three kinds of its code blocks are executed, in their order:
     ```sh NAME        a file that the reader types; it is written, and executable
-    ```console        `$ ` begins a command, `> ` continues it; what follows is what it prints, `[N]` an exit code that is not 0
+    ```console        `$ ` begins a command, `> ` continues it; what follows is what it prints,
+                      `[N]` an exit code that is not 0
     ```console cuts   the same, where ext4 and xfs can be had on loop devices: see `cuts`
     ```sh answer      the answer to an exercise: a script that must end with 0 (under set -eu)
 """
@@ -34,8 +35,8 @@ class Part:
     kind: str  # text file console answer
     text: str  # the text as it stands; of a block, what is in it
     name: str = ""  # of a file; of a console, what it needs
-    steps: list[tuple[str, str]] = field(
-        default_factory=list)  # of a console: each command and its output
+    # of a console: each command and its output
+    steps: list[tuple[str, str]] = field(default_factory=list)
 
 
 def parts(path: Path) -> list[Part]:
@@ -134,8 +135,8 @@ class Place:
         return self
 
     def __exit__(self, *_: object) -> None:
-        os.killpg(self.shell.pid,
-            signal.SIGKILL)  # with the background processes of a lesson that was broken off
+        # with the background processes of a lesson that was broken off
+        os.killpg(self.shell.pid, signal.SIGKILL)
         self.shell.wait()
         shutil.rmtree(self.top, ignore_errors=True)
 

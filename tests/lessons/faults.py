@@ -25,17 +25,28 @@ from crash.families import states
 from crash.gate import gate
 
 USAGE = """\
-crash-at [-t] PATTERN COMMAND ...       run it, and kill all of it just before the first call that matches; -t: half of that write is done
-crash-each [-o PATTERN] -j JUDGE COMMAND ...   for each call: on a copy of this directory, kill it just before; what it said; what JUDGE, a script, says then.
-                                               Equal rows in a row are one; pipes within the command are left out
-fail-at ERRNO PATTERN COMMAND ...       the first call that matches fails with ERRNO, and from then on whatever else needs room
-meanwhile PATTERN OTHER COMMAND ...     stop it just before the first call that matches, run OTHER, a script, to its end, and let it go on
-power-each [-n MOST] -j JUDGE COMMAND ...   run it to its end, cut the power: what JUDGE says of each state that the disk may be left in;
-                                               MOST of them, where there are more
-power-real KIND -j JUDGE COMMAND ...    the same on a real file system, ext4 or xfs, twice: its journal reaches the disk in the last moment, or not
-cost COMMAND ...                        run it; how many calls changed anything, and how many bytes were written to files
-talk half|close|reset TEXT HANDLER ...  a client that sends TEXT and then ends its half, closes, or resets; HANDLER has the other end as its
-                                        standard input and output, after that
+crash-at [-t] PATTERN COMMAND ...
+    run it, and kill all of it just before the first call that matches; -t: half of that write is
+    done
+crash-each [-o PATTERN] -j JUDGE COMMAND ...
+    for each call: on a copy of this directory, kill it just before; what it said; what JUDGE, a
+    script, says then. Equal rows in a row are one; pipes within the command are left out
+fail-at ERRNO PATTERN COMMAND ...
+    the first call that matches fails with ERRNO, and from then on whatever else needs room
+meanwhile PATTERN OTHER COMMAND ...
+    stop it just before the first call that matches, run OTHER, a script, to its end, and let it go
+    on
+power-each [-n MOST] -j JUDGE COMMAND ...
+    run it to its end, cut the power: what JUDGE says of each state that the disk may be left in;
+    MOST of them, where there are more
+power-real KIND -j JUDGE COMMAND ...
+    the same on a real file system, ext4 or xfs, twice: its journal reaches the disk in the last
+    moment, or not
+cost COMMAND ...
+    run it; how many calls changed anything, and how many bytes were written to files
+talk half|close|reset TEXT HANDLER ...
+    a client that sends TEXT and then ends its half, closes, or resets; HANDLER has the other end as
+    its standard input and output, after that
 """
 _SLIP = re.compile(r"(?<=/)\d{10}\.0*(\d+)\.[0-9a-z.-]+")
 _BODY = re.compile(r"(?<=body/)0+(\d+)")
@@ -146,8 +157,8 @@ def each(judge: str, only: str, command: list[str]) -> int:
             call = fault.struck[0] if fault.struck else "(not killed)"
             if not fault.struck or fnmatch.fnmatchcase(call, only):
                 row = (call, text(result.stdout), judged(judge, copy))
-                if rows[-1:] != [
-                        row]:  # one row for equal ones: mv tries a rename twice, and cat writes in pieces
+                # one row for equal ones: mv tries a rename twice, and cat writes in pieces
+                if rows[-1:] != [row]:
                     rows.append(row)
             if not fault.struck:
                 break
@@ -166,10 +177,9 @@ def power(judge: str, most: int, command: list[str]) -> int:
         history = states.History(copy)
         result = run(command, copy, stdin=stdin, data=True)
         history.add([replace(call) for call in result.calls])
-        trees = list({states.hashed(tree): tree for tree in (history.tree(history.last, outcomes)
-                                                             for outcomes in history.choices(
-                                                             history.last, frozenset(), 100,
-                                                             0))}.values())
+        choices = history.choices(history.last, frozenset(), 100, 0)
+        possible = (history.tree(history.last, outcomes) for outcomes in choices)
+        trees = list({states.hashed(tree): tree for tree in possible}.values())
         shown = min(most, len(trees))
         for tree in [trees[number * (len(trees) - 1) // max(1, shown - 1)]
                 for number in range(shown)]:
@@ -179,7 +189,8 @@ def power(judge: str, most: int, command: list[str]) -> int:
             booted(state)
             found[judged(judge, state)] += 1
             shutil.rmtree(state)
-    print(f"it said: {text(result.stdout)}; then the power goes. {sum(found.values())} states the disk may be in:")
+    print(f"it said: {text(result.stdout)}; then the power goes. {sum(found.values())} states the "
+        "disk may be in:")
     for then, count in sorted(found.items(), key=lambda pair: (-pair[1], pair[0])):
         print(f"{count:5}  {then}")
     return 0
@@ -216,17 +227,23 @@ def real(kind: str, judge: str, command: list[str]) -> int:
         return text(done.stdout), found
 
     said, (nothing, journal) = cuts.session(kind, task)
-    print(f"it said: {said}; then the power goes, on a real {kind}\n    nothing more is written: {nothing}\n    its journal still is:    {journal}")
+    print(f"it said: {said}; then the power goes, on a real {kind}\n"
+        f"    nothing more is written: {nothing}\n    its journal still is:    {journal}")
     return 0
+
+
+def written(result: gate.Result) -> int:
+    """Bytes that were written to files."""
+    return sum(call.size for call in result.calls if call.kind == "write"
+        and not call.paths[0].startswith("<"))
 
 
 def cost(command: list[str]) -> int:
     """What depends on no clock: the number of calls that change anything, and of bytes that are
     written to files."""
     result = run(command, Path.cwd(), stdin=given())
-    written = sum(call.size for call in result.calls if call.kind == "write"
-        and not call.paths[0].startswith("<"))
-    print(f"{sum(not call.paths[0].startswith('<') for call in result.calls)} changes, {written} bytes written")
+    changes = sum(not call.paths[0].startswith("<") for call in result.calls)
+    print(f"{changes} changes, {written(result)} bytes written")
     return result.status
 
 

@@ -22,19 +22,16 @@ BLUE, RED, GREY = "#2563a8", "#c0392b", "#666666"
 
 
 def svg(width: int, height: int, inside: list[str]) -> str:
-    return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" font-family="sans-serif" '
-            f'font-size="13">\n<rect width="{width}" height="{height}" fill="white"/>\n'
+    return ('<svg xmlns="http://www.w3.org/2000/svg" font-family="sans-serif" font-size="13" '
+            f'width="{width}" height="{height}" viewBox="0 0 {width} {height}">\n'
+            f'<rect width="{width}" height="{height}" fill="white"/>\n'
             + "\n".join(inside) + "\n</svg>\n")
 
 
 def text(x: float, y: float, words: str, colour: str = "black", anchor: str = "start",
         size: int = 13) -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" fill="{colour}" text-anchor="{anchor}" font-size="{size}">{escape(words)}</text>'
-
-
-def written(result: faults.gate.Result) -> int:
-    return sum(call.size for call in result.calls if call.kind == "write"
-        and not call.paths[0].startswith("<"))
+    return (f'<text x="{x:.1f}" y="{y:.1f}" fill="{colour}" text-anchor="{anchor}" '
+        f'font-size="{size}">{escape(words)}</text>')
 
 
 def cost() -> str:
@@ -48,10 +45,10 @@ def cost() -> str:
             place.write(files["pop"])
             place.write(files["fill"])
             place.run(f"./fill {depth}; seq {depth} | flatq push -l q")
-            theirs.append(written(faults.run(["./pop"], place.path)))
+            theirs.append(faults.written(faults.run(["./pop"], place.path)))
             flatq = [str(course.HERE / "bin/flatq"), "pop", "q"]
-            first = written(faults.run(flatq, place.path))
-            rest = [written(faults.run(flatq, place.path)) for _ in range(9)]
+            first = faults.written(faults.run(flatq, place.path))
+            rest = [faults.written(faults.run(flatq, place.path)) for _ in range(9)]
             ours.append(first / min(depth, 500) + sum(rest) / len(rest))
     left, right, top, bottom = 90, 560, 50, 330
 
@@ -63,15 +60,16 @@ def cost() -> str:
 
     drawn = [text(20, 26, "Bytes written by one pop, against the depth of the queue", size=15)]
     for power in range(8):
-        drawn.append(
-            f'<line x1="{left}" x2="{right}" y1="{y(10**power):.1f}" y2="{y(10**power):.1f}" stroke="#dddddd"/>')
-        drawn.append(text(left - 8, y(10**power) + 4, f"{10**power:,}", GREY, "end", 11))
+        at = y(10**power)
+        drawn.append(f'<line x1="{left}" x2="{right}" y1="{at:.1f}" y2="{at:.1f}" '
+            'stroke="#dddddd"/>')
+        drawn.append(text(left - 8, at + 4, f"{10**power:,}", GREY, "end", 11))
     drawn += [text(x(depth), bottom + 20, f"{depth:,}", GREY, "middle", 11) for depth in DEPTHS]
     for name, values, colour in (("a pop that copies the rest", theirs, RED),
             ("flatq, unfolding included", ours, BLUE)):
         points = [(x(depth), y(value)) for depth, value in zip(DEPTHS, values)]
-        drawn.append(
-            f'<polyline fill="none" stroke="{colour}" stroke-width="2" points="{" ".join(f"{a:.1f},{b:.1f}" for a, b in points)}"/>')
+        line = " ".join(f"{a:.1f},{b:.1f}" for a, b in points)
+        drawn.append(f'<polyline fill="none" stroke="{colour}" stroke-width="2" points="{line}"/>')
         drawn += [f'<circle cx="{a:.1f}" cy="{b:.1f}" r="3.5" fill="{colour}"/>' for a, b in points]
         drawn += [text(a, b - 9, f"{value:,.0f}", colour, "middle", 11) for (a, b),
             value in zip(points, values)]
@@ -102,13 +100,12 @@ def crashes(found: list[dict]) -> str:
             drawn.append(text(20, y + 12, f"{fault}, {side}: {bad} of {len(row)} bad"))
             for number, one in enumerate(row):
                 why = f"{one['call']}: {one['outcome']} {one['detail']}"[:200]
-                drawn.append(
-                    f'<rect x="{330 + 11 * number}" y="{y}" width="9" height="16" fill="{RED if one["outcome"] == "bad" else BLUE}">'
-                             f"<title>{escape(why)}</title></rect>")
+                colour = RED if one["outcome"] == "bad" else BLUE
+                drawn.append(f'<rect x="{330 + 11 * number}" y="{y}" width="9" height="16" '
+                    f'fill="{colour}"><title>{escape(why)}</title></rect>')
             y += 26
-    drawn.append(text(20, y + 20,
-        "from left to right in the order in which they are made; red: a message lost, altered, or handed out after it was settled",
-                      GREY, size=11))
+    drawn.append(text(20, y + 20, "from left to right in the order in which they are made; red: a "
+        "message lost, altered, or handed out after it was settled", GREY, size=11))
     return svg(1070, y + 40, drawn)
 
 
