@@ -22,22 +22,9 @@ import doors
 import oneshot
 import remote
 import scale
+import spark
 from harness import FLOOR, machine
 from run import ROOT, Run
-
-
-def pipeline(run):
-    """Spark's row is in a file of its own, and needs what `make pipeline` installs."""
-    try:
-        import spark
-    except ImportError:
-        print("bench: pipeline: tests/bench/spark.py is not there", file=sys.stderr)
-        return
-    made = spark.rows(run.work, run.quick, run.progress)
-    run.ratios += made.ratios
-    run.detail += made.detail
-    run.notes += made.notes
-    run.raw.update(made.raw)
 
 
 ROWS = {
@@ -46,7 +33,7 @@ ROWS = {
     "bulk": bulk.bulk, "doors": doors.doors, "http": doors.http_, "beanstalk": doors.beanstalk,
     "launch": doors.launch, "idle": doors.idle, "remote": remote.remote,
     "boot": scale.boot, "deep": scale.deep,
-    "processes": counts.processes, "bytes": counts.bytes_, "pipeline": pipeline,
+    "processes": counts.processes, "bytes": counts.bytes_, "pipeline": spark.rows,
 }
 
 
@@ -63,25 +50,30 @@ def verdict(other, ratio, aim, low):
 
 
 def table(run, about):
-    print(f"flatq {about['flatq'] or ''} on {about['cpu']}, {about['cores']} cores, Linux {about['kernel']}, {about['system']}, {about['filesystem']}")
+    print(f"flatq {about['flatq'] or ''} on {about['cpu']}, {about['cores']} cores, "
+        f"Linux {about['kernel']}, {about['system']}, {about['filesystem']}")
     print("with " + "; ".join(f"{name}: {version}" for name,
         version in about["versions"].items() if version))
     if about["load"] > about["cores"] / 2:
-        print(f"Others were at work here (load {about['load']:.1f} at the start): the times are not to be trusted.")
+        print(f"Others were at work here (load {about['load']:.1f} at the start): the times are "
+            "not to be trusted.")
     if run.ratios:
         wide = max(len(f"{name} / {other}") for name, other, *_ in run.ratios) + 2
         print(f"\n{'ratio of median times, flatq / other':{wide}}   ratio    quartiles  aim")
         for name, other, bound, middle, low, high in run.ratios:
             quartiles = "" if low is None else f"{low:.2f}-{high:.2f}"
             aim = "" if bound is None else f"{bound:.2f}"
-            print(f"  {name + ' / ' + other:{wide}} {middle:6.2f}  {quartiles:>11}  {aim:4}  {verdict(other, middle, bound, low)}".rstrip())
+            said = verdict(other, middle, bound, low)
+            print(f"  {name + ' / ' + other:{wide}} {middle:6.2f}  {quartiles:>11}  {aim:4}  "
+                f"{said}".rstrip())
     for line in run.notes:
         print(line if line.startswith(" ") else "\n" + line)
     if run.detail:
         wide = max(len(f"{name}: {contender}") for name, contender, *_ in run.detail) + 2
         print(f"\n{'milliseconds, start to end':{wide}}    median  quartiles")
         for name, contender, middle, low, high in run.detail:
-            print(f"  {name + ': ' + contender:{wide}} {1000 * middle:8.2f}  {1000 * low:.2f}-{1000 * high:.2f}")
+            print(f"  {name + ': ' + contender:{wide}} {1000 * middle:8.2f}  "
+                f"{1000 * low:.2f}-{1000 * high:.2f}")
 
 
 def write(run, about, place):
@@ -93,7 +85,7 @@ def write(run, about, place):
         "ratios": ratios, "notes": run.notes, "raw": run.raw}, indent=1) + "\n")
     print(f"\nEvery round: {path}")
     if "matplotlib" not in run.packages:
-        print("No pictures: .venv has no matplotlib (`make venv` installs it, where PyPI can be reached)")
+        print("No pictures: .venv has no matplotlib (`make venv` installs it)")
     elif subprocess.run([run.python, Path(__file__).with_name("pictures.py"), path]).returncode:
         print("No pictures: pictures.py has failed")
 
@@ -122,8 +114,8 @@ def main():
             for row in options.rows or ROWS:
                 try:
                     ROWS[row](run)
-                except (RuntimeError, OSError,
-                        subprocess.SubprocessError) as error:  # one failed row does not lose the results of the others
+                # one failed row does not lose the results of the others
+                except (RuntimeError, OSError, subprocess.SubprocessError) as error:
                     run.progress.end()
                     run.failed.append(row)
                     print(f"bench: {row} FAILED: {error}", file=sys.stderr)

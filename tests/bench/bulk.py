@@ -5,6 +5,7 @@ perl and then without python3 too."""
 import os
 import shutil
 import subprocess
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness import FLOOR, Command, floor, peak_memory
@@ -18,19 +19,23 @@ PYTHON = {
                   "with q.transaction():\n for line in sys.stdin: q.put(line)",
                   "while m := q.pop():\n sys.stdout.write(m.data)\n q.done(m.message_id)"),
     "persist-queue": (
-    "import os, persistqueue as p, sys\np = p.Queue(sys.argv[1], tempdir=os.path.dirname(sys.argv[1]))\n",
+        "import os, persistqueue as p, sys\nat = sys.argv[1]\n"
+        "p = p.Queue(at, tempdir=os.path.dirname(at))\n",
                       "for line in sys.stdin: p.put(line)",
                       "while p.qsize(): sys.stdout.write(p.get())\np.task_done()"),
 }
 
 
+@dataclass
 class Pair:
     """A contender that fills its queue from a file of lines, and drains it into one. `bounds`: how
     many times its own time flatq's may be at most."""
 
-    def __init__(self, name, fill, drain, bounds=None):
-        self.name, self.fill, self.drain, self.bounds, self.seconds = name, fill, drain, bounds or {
-            }, {"fill": [], "drain": []}
+    name: str
+    fill: Command
+    drain: Command
+    bounds: dict = field(default_factory=dict)
+    seconds: dict = field(default_factory=lambda: {"fill": [], "drain": []})
 
     def turn(self, run, lines):
         out = run.work / "out"
@@ -62,9 +67,12 @@ def ours(run):
 # base64 behind its state; mawk compares sizes
 PROGRAMS = ("""
 perl -e 'while (read STDIN, $block, 65536) { $count += $block =~ tr/\\n// } print $count' <lines &&
-perl -MMIME::Base64 -ne 'chomp; $lines .= sprintf "0000065536.%012d.0.0.60.0.1.%d.-.0-0-0-0\\t%s\\n", $., length, encode_base64($_, "");
+perl -MMIME::Base64 -ne 'chomp;
+  $lines .= sprintf "0000065536.%012d.0.0.60.0.1.%d.-.0-0-0-0\\t%s\\n", $., length,
+    encode_base64($_, "");
   $. % 500 or print($lines), $lines = ""; END { print $lines }' <lines >flat && sync flat""", """
-mawk -F '\\t' '{ split($1, slip, "."); if (length($2) == int((slip[8] + 2) / 3) * 4) print $2 "\\nCg==" }' flat | base64 -d""")
+mawk -F '\\t' '{ split($1, slip, ".")
+  if (length($2) == int((slip[8] + 2) / 3) * 4) print $2 "\\nCg==" }' flat | base64 -d""")
 
 
 def programs(run):
@@ -118,11 +126,13 @@ def many(run, count, rounds, pairs):
 def alone(run):
     """flatq without some of the programs that it would use, and its memory."""
     run.notes.append(
-        "flatq alone, messages of 100 bytes: a second, and the most memory of all processes together (goal: 300,000 a second):")
-    for text, without in (("", ()), ("no perl", ("perl",)), ("awk", ("perl", "python3"))):
+        "flatq alone, messages of 100 bytes: a second, and the most memory of all processes "
+        "together (goal: 300,000 a second):")
+    few, many = run.million // 10, run.million
+    for text, without, sizes in (("", (), (few, many)), ("no perl", ("perl",), (many,)),
+            ("awk", ("perl", "python3"), (few,))):
         path = path_without(run.work / f"path.{len(without)}", without) if without else None
-        for messages in (run.million // 10,) if without == ("perl", "python3") else (run.million,
-                ) if without else (run.million // 10, run.million):
+        for messages in sizes:
             lines, spool = run.lines(messages), f"alone.{len(without)}.{messages}"
             run.progress.row = f"bulk {messages:,} {text}"
             run.progress("fill")
@@ -139,7 +149,8 @@ def alone(run):
             run.raw[f"alone {messages} {text}"] = {"fill": full, "drain": empty,
                 "memory fill": memory_full, "memory drain": memory_empty}
             run.notes.append(
-                f"  {messages:>9,} {text:8} fill {messages / full:>9,.0f} {memory_full / 2**20:5.0f} MB"
+                f"  {messages:>9,} {text:8}"
+                f" fill {messages / full:>9,.0f} {memory_full / 2**20:5.0f} MB"
                 f"   drain {messages / empty:>9,.0f} {memory_empty / 2**20:5.0f} MB")
 
 

@@ -34,7 +34,8 @@ def processes(run):
         count, out, _ = counted(run, f"count.{sync}", words, b"x" * 100, sync)
         receipt = out.split(b"\n")[0].split(b" ")[0].decode() if text == "reserve" else receipt
         run.raw[f"processes: {text}"] = count._asdict()
-        say(f"  {text:16} {count.processes:2}  {' '.join(os.path.basename(program) for program in count.programs)}")
+        programs = " ".join(map(os.path.basename, count.programs))
+        say(f"  {text:16} {count.processes:2}  {programs}")
 
 
 def bytes_(run):
@@ -43,13 +44,13 @@ def bytes_(run):
         return
     operations = 5 if run.quick else 1_000
     run.notes.append(
-        f"Per operation, push and pop in turn, means of {operations:,}: processes, bytes read, written, of directories:")
+        f"Per operation, push and pop in turn, means of {operations:,}: processes, bytes read, "
+        "written, of directories:")
     means = {}
     for depth in (10, run.million):
         spool = f"count.{depth}"
         run.fill(spool, depth)
-        for verb in ("push",
-                "pop"):  # the first pop unfolds: both depths are counted from behind it
+        for verb in ("push", "pop"):  # the first pop unfolds: both depths are counted behind it
             counted(run, spool, [verb, "jobs"], b"x" * 100)
         sums = {"push": [0] * 4, "pop": [0] * 4}
         run.progress.row = f"bytes, depth {depth:,}"
@@ -66,7 +67,8 @@ def bytes_(run):
             means[verb, depth] = [value / operations for value in total]
             processes, read, written, listed = means[verb, depth]
             run.notes.append(
-                f"  {verb:5} depth {depth:>9,}  {processes:5.2f}  {read:10,.0f}  {written:8,.0f}  {listed:8,.0f}")
+                f"  {verb:5} depth {depth:>9,}  {processes:5.2f}  {read:10,.0f}  {written:8,.0f}"
+                f"  {listed:8,.0f}")
     for verb in ("push", "pop"):
         few, many = means[verb, 10], means[verb, run.million]
         run.raw[f"bytes: {verb}"] = {"10": few, str(run.million): many}

@@ -141,7 +141,8 @@ done
 HTTP_PROGRAMS = r"""mkdir -p "$1/out" && cd "$1" && >slip && >lock || exit
 cr=$(printf '\r')
 # In one write with the body: TCP would hold back the second for 40 ms
-head=$(printf 'HTTP/1.1 200 OK\r\nContent-Length: 100\r\nMessage-Receipt-Id: 1\r\n\r\n' | base64 -w0)
+ok='HTTP/1.1 200 OK\r\nContent-Length:'
+head=$(printf "$ok 100\r\nMessage-Receipt-Id: 1\r\n\r\n" | base64 -w0)
 while IFS= read -r line; do
   while IFS= read -r header && [ "$header" != "$cr" ]; do :; done
   case $line in
@@ -151,7 +152,7 @@ while IFS= read -r line; do
     sha1sum <sums >key
     flock 9 9<lock
     [ "$2" = off ] || sync body . out
-    printf 'HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n' ;;
+    printf "$ok 0\r\n\r\n" ;;
   GET*)
     flock 9 9<lock
     find out >left
@@ -165,7 +166,7 @@ EOF
   DELETE*)
     mv -f out/slip slip
     [ "$2" = off ] || sync . out
-    printf 'HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n' ;;
+    printf "$ok 0\r\n\r\n" ;;
   esac
 done
 """

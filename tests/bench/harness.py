@@ -137,7 +137,9 @@ PACKAGES = ("dirq", "persist-queue", "litequeue", "matplotlib", "pyspark")
 
 def packages(python):
     """The versions of those of PACKAGES that this Python has."""
-    script = "import importlib.metadata as m, sys\nfor name in sys.argv[1:]:\n try: print(name, m.version(name))\n except m.PackageNotFoundError: pass"
+    script = """import importlib.metadata, sys
+for each in importlib.metadata.distributions():
+    if each.name in sys.argv: print(each.name, each.version)"""
     try:
         done = subprocess.run([python, "-c", script, *PACKAGES], capture_output=True, text=True)
     except OSError:

@@ -102,7 +102,11 @@ def work(run):
     place.mkdir()
     (place / "body").write_bytes(b"eHh4Cg==\n")
     script = """mkdir out; >slip; seq "$0" | xargs -n1 true
-    i=0; while [ $i -lt "$0" ]; do mv slip out/slip; base64 -d body; mv out/slip slip; i=$((i + 1)); done; rm -r out"""
+    i=0
+    while [ $i -lt "$0" ]; do
+        mv slip out/slip; base64 -d body; mv out/slip slip; i=$((i + 1))
+    done
+    rm -r out"""
     run.row(f"work -- true, {many:,} jobs", [
         *(run.flatq(name, "work" if root == ROOT else "work.parent",
         ["work", "-q", "jobs", "-n", str(many), "--", "true"], root=root)

@@ -18,7 +18,9 @@ BLUE = "#2563a8"
 
 def caption(about):
     busy = "; others were at work" if about["load"] > about["cores"] / 2 else ""
-    return f"flatq {about['flatq'] or ''}, {about['cpu']}, {about['cores']} cores, {about['system']}, {about['filesystem']}, {about['date']}{busy}"
+    machine = (about[name] for name in ("system", "filesystem", "date"))
+    return (f"flatq {about['flatq'] or ''}, {about['cpu']}, {about['cores']} cores, "
+        f"{', '.join(machine)}{busy}")
 
 
 def ratios(found):
@@ -38,8 +40,8 @@ def ratios(found):
     axis.set_xscale("log")
     axis.axvline(1, color="black", linewidth=0.8)
     axis.set_ylim(-0.7, len(rows) - 0.3)
-    axis.set_xlabel(
-        "time of flatq / time of the other: medians, a line from quartile to quartile, a tick where the aim is", fontsize=8)
+    axis.set_xlabel("time of flatq / time of the other: medians, a line from quartile to quartile, "
+        "a tick where the aim is", fontsize=8)
     return figure
 
 

@@ -17,8 +17,8 @@ class Flatq:
     most, bounds = None, {}
 
     def __init__(self, run, place, durable, name="flatq"):
-        self.run, self.name, self.root, self.sync = run, name, run.trees[
-            name], "on" if durable else "off"
+        self.run, self.name, self.root = run, name, run.trees[name]
+        self.sync = "on" if durable else "off"
         self.spool = f"{place}.{self.root.name if self.root != ROOT else 'flatq'}.{durable}"
 
     def push(self, stdin):
@@ -53,7 +53,9 @@ class Redis:
 
     def load(self, name, lines):
         """Load a file of lines by Redis's own protocol, which awk writes."""
-        script = """awk '{ printf "*3\\r\\n$5\\r\\nRPUSH\\r\\n$4\\r\\njobs\\r\\n$%d\\r\\n%s\\r\\n", length($0), $0 }' | redis-cli -p "$0" --pipe"""
+        script = """awk '{
+            printf "*3\\r\\n$5\\r\\nRPUSH\\r\\n$4\\r\\njobs\\r\\n$%d\\r\\n%s\\r\\n", length($0), $0
+        }' | redis-cli -p "$0" --pipe"""
         return Command(name, ["sh", "-c", script, self.port], lines, str(self.run.work))
 
     def unload(self, name, count):
@@ -103,8 +105,9 @@ class Sqlite:
             cwd=str(self.run.work))
 
     def fill(self, count):
-        numbers = f"with recursive n(i) as (select 1 union all select i + 1 from n where i < {count})"
-        self.sql(f"{numbers} insert into jobs (body) select randomblob(100) from n")
+        self.sql(
+            f"with recursive n(i) as (select 1 union all select i + 1 from n where i < {count})"
+            " insert into jobs (body) select randomblob(100) from n")
 
 
 class Dirq:
@@ -113,7 +116,9 @@ class Dirq:
     name, most, bounds = "dirq, python3 -c", 10_000, {}
     TAKE = "from dirq.QueueSimple import QueueSimple\nimport sys\nq = QueueSimple(sys.argv[1])\n"
     PUSH = TAKE + "q.add(sys.stdin.buffer.read())"
-    POP = TAKE + "name = next(name for name in q if q.lock(name))\nsys.stdout.buffer.write(q.get(name))\nq.remove(name)"
+    POP = TAKE + """name = next(name for name in q if q.lock(name))
+sys.stdout.buffer.write(q.get(name))
+q.remove(name)"""
     FILL = TAKE + "for n in range(int(sys.argv[2])): q.add(b'%099d\\n' % n)"
 
     def __init__(self, run, place, durable):

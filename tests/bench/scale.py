@@ -33,7 +33,10 @@ def boot(run):
 
 def alone(spool):
     """Seconds for what a boot starts for each queue, and nothing else."""
-    script = 'for queue in "$0"/*/; do flock 9 9<"$queue/lock"; find "$queue" ! -type d; awk 1 /dev/null; ls "$queue"; ls "$queue/body"; done'
+    script = """for queue in "$0"/*/; do
+        flock 9 9<"$queue/lock"; find "$queue" ! -type d
+        awk 1 /dev/null; ls "$queue"; ls "$queue/body"
+    done"""
     return floor("its programs alone", script, spool).run()
 
 
@@ -105,9 +108,11 @@ VERBS = {
     "reserve": ('held=$("$0/reserve" jobs) && "$0/release" "${held%% *}"',
     """sh -ec 'mv slip out; base64 -d body'; exec sh -c 'mv out slip'"""),
     "claim": ('"$0/claim" -c bench -n 1 jobs && "$0/unclaim" -c bench jobs', """
-        sh -ec 'flock 9 9<slip; for i in 1 2 3; do ls; ls; ls; done; ls; mkdir a; mkdir b; mkdir c; mv slip out; mv out slip; mv slip out; mv out slip
+        sh -ec 'flock 9 9<slip; for i in 1 2 3; do ls; ls; ls; done; ls; mkdir a; mkdir b; mkdir c
+               mv slip out; mv out slip; mv slip out; mv out slip
                awk 1 body; wc -c body; rm -r a; rm -r b'
-        exec sh -ec 'flock 9 9<slip; for i in 1 2 3; do ls; ls; done; mv slip out; mv out slip; mv body text; rmdir c; rm text; echo eHh4Cg== >body'"""),
+        exec sh -ec 'flock 9 9<slip; for i in 1 2 3; do ls; ls; done; mv slip out; mv out slip
+               mv body text; rmdir c; rm text; echo eHh4Cg== >body'"""),
 }
 
 

@@ -1,7 +1,7 @@
 """The bench's row `pipeline`: flatq.spark beside Spark's own text reader, in one session, in turn.
 The session is a process of .venv's Python, since the bench itself runs without packages.
 
-    rows(work, quick, progress)           what the bench adds to its tables
+    rows(run)                             what the bench adds to its tables
     spark.py WORK [quick] [MESSAGES ...]  a JSON line for each measurement"""
 
 import functools
@@ -14,81 +14,69 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
 
 sys.dont_write_bytecode = True
 ROOT = Path(__file__).resolve().parent.parent.parent
 MILLION = 1_000_000
+OURS, TEXT = "to Parquet", "text to Parquet"
 # the messages a second that a row should reach, at a million messages
 GOALS = {"to a queue, synced": 400_000, "drain, 250,000 a batch": 200_000}
 
 
-@dataclass
-class Rows:
-    """The rows as the bench keeps them."""
-
-    ratios: list = field(default_factory=list)
-    detail: list = field(default_factory=list)
-    notes: list = field(default_factory=list)
-    raw: dict = field(default_factory=dict)
-
-
-def rows(work, quick, progress):
+def rows(run):
     """Measure in a process of its own, and make rows of what it prints. Without PySpark there is
     only a note."""
     from harness import ratio, spread
 
     python = ROOT / ".venv/bin/python"
-    made = Rows()
     if not python.exists() or subprocess.run([python, "-c", "import pyspark, pyarrow"],
             capture_output=True).returncode:
-        made.notes.append(
+        run.notes.append(
             "pipeline: .venv has no PySpark (make pipeline installs it): what needs it is left out")
-        return made
-    sizes = [10_000] if quick else [10_000, 100_000, MILLION, 10 * MILLION]
-    progress.row = "pipeline"
-    (work / "spark").mkdir()
-    words = [python, __file__, work / "spark", *["quick"] * quick, *sizes]
+        return
+    sizes = [10_000] if run.quick else [10_000, 100_000, MILLION, 10 * MILLION]
+    run.progress.row = "pipeline"
+    (run.work / "spark").mkdir()
+    words = [python, __file__, run.work / "spark", *["quick"] * run.quick, *sizes]
     process = subprocess.Popen(list(map(str, words)), stdout=subprocess.PIPE,
         stdin=subprocess.DEVNULL, text=True, start_new_session=True)
     try:
         found = []
         for line in process.stdout:
             found.append(json.loads(line))
-            progress(found[-1]["name"])
+            run.progress(found[-1]["name"])
         process.wait()
     except BaseException:
         end(process)
         raise
     if process.returncode:
         raise RuntimeError(f"{words} ended with {process.returncode}")
-    progress.end()
-    largest = MILLION if not quick else sizes[-1]
+    run.progress.end()
+    largest = sizes[-1] if run.quick else MILLION
     by_name = {(one["name"], one.get("messages")): one for one in found}
-    made.raw["pipeline"] = found
-    ours, text = by_name["to Parquet", largest], by_name["text to Parquet", largest]
+    run.raw["pipeline"] = found
+    ours, text = (by_name[name, largest]["seconds"] for name in (OURS, TEXT))
     row, other = f"{largest:,} messages to Parquet", "Spark's text and unbase64"
-    made.ratios.append((row, other, 1.11, *ratio(ours["seconds"], text["seconds"])))
-    made.raw[row] = {"flatq": ours["seconds"], other: text["seconds"]}
-    if not quick:
-        made.ratios += aims(by_name)
-    made.detail += [(f"{largest:,} to Parquet", name, *spread(one["seconds"])) for name,
-        one in (("flatq", ours), ("Spark's text", text))]
-    made.notes.append(
-        "Pipeline, messages of 100 bytes: a second; seconds of processor for a million, in the session; the most memory, of Python and of all:")
+    run.ratios.append((row, other, 1.11, *ratio(ours, text)))
+    run.raw[row] = {"flatq": ours, other: text}
+    if not run.quick:
+        run.ratios += aims(by_name)
+    run.detail += [(f"{largest:,} to Parquet", "flatq", *spread(ours)),
+        (f"{largest:,} to Parquet", "Spark's text", *spread(text))]
+    run.notes.append("Pipeline, messages of 100 bytes: a second; seconds of processor for a "
+        "million, in the session; the most memory, of Python and of all:")
     for one in found:
         if "messages" not in one:
             continue
         middle = spread(one["seconds"])[0]
         goal = GOALS.get(one["name"]) if one["messages"] == MILLION else None
-        made.notes.append(
+        run.notes.append(
             f"  {one['messages']:>10,} {one['name']:24} {one['messages'] / middle:>10,.0f}"
             + f"  {spread(one['cpu'])[0] * MILLION / one['messages']:6.1f}"
             + f"  {one['python'] / 2**20:5.0f} MB {one['all'] / 2**20:6.0f} MB"
             + (f"   goal {goal:,}" if goal else ""))
-    made.notes.append(f"  {'session':35} {spread(by_name['session', None]['seconds'])[0]:>10.1f} s")
-    return made
+    run.notes.append(f"  {'session':35} {spread(by_name['session', None]['seconds'])[0]:>10.1f} s")
 
 
 def aims(found):
@@ -97,14 +85,17 @@ def aims(found):
     def seconds(name, messages):
         return statistics.median(found[name, messages]["seconds"])
 
+    def row(text, other, aim, value):
+        return text, other, aim, value, None, None
+
     for name, goal in GOALS.items():
-        yield f"{MILLION:,} messages, {name}", f"{goal:,} a second", 1.0, seconds(name,
-            MILLION) * goal / MILLION, None, None
-    name = "drain, 250,000 a batch"
-    yield f"{10 * MILLION:,} messages, drain: time", f"of {MILLION:,}", 10.0, seconds(name,
-        10 * MILLION) / seconds(name, MILLION), None, None
-    yield f"{10 * MILLION:,} messages, drain: memory", f"of {MILLION:,}", 1.0, found[name,
-        10 * MILLION]["all"] / found[name, MILLION]["all"], None, None
+        yield row(f"{MILLION:,} messages, {name}", f"{goal:,} a second", 1.0,
+            seconds(name, MILLION) * goal / MILLION)
+    many, few = (name, 10 * MILLION), (name, MILLION)  # of drain, the last goal
+    yield row(f"{10 * MILLION:,} messages, drain: time", f"of {MILLION:,}", 10.0,
+        seconds(*many) / seconds(*few))
+    yield row(f"{10 * MILLION:,} messages, drain: memory", f"of {MILLION:,}", 1.0,
+        found[many]["all"] / found[few]["all"])
 
 
 def end(process):
@@ -197,7 +188,7 @@ class Measure:
         with lines.open("rb") as file:
             subprocess.run(["sh", ROOT / "lib/push", "-l", "jobs"], stdin=file,
                 stdout=subprocess.DEVNULL, check=True,
-                           env={**os.environ, "FLATQ_DIR": str(spool), "FLATQ_SYNC": "off"})
+                env={**os.environ, "FLATQ_DIR": str(spool)})
         lines.unlink()
         # else the first sync that is measured would write all this
         os.sync()
@@ -211,9 +202,9 @@ class Measure:
         rows = self.spark.read.option("recursiveFileLookup", "true").text(str(spool / "jobs/queue"))
         self.to_parquet(rows.selectExpr("unbase64(split(value, '\\t')[1]) AS value"))
 
-    def flatq(self, spool, **options):
-        rows = self.spark.read.format("flatq").options(path=str(spool), subscribe="jobs", base64="true",
-            **options).load()
+    def flatq(self, spool):
+        rows = self.spark.read.format("flatq").options(path=str(spool), subscribe="jobs",
+            base64="true").load()
         self.to_parquet(rows.selectExpr("queue", "offset", "timestamp", "unbase64(value) AS value",
             "attempts"))
 
@@ -222,25 +213,19 @@ class Measure:
 
         spool = self.work / f"spool.{messages}"
         self.fill(spool, messages)
-        ours = text = None
+        found = {OURS: [], TEXT: []}
         for turn in range(rounds + 1):
             # the first pair warms both up; the two take turns at beginning
-            pair = [("text to Parquet", functools.partial(self.text, spool)),
-                ("to Parquet", functools.partial(self.flatq, spool))]
+            pair = [(TEXT, self.text), (OURS, self.flatq)]
             for name, act in pair if turn % 2 else reversed(pair):
-                one = measured(name, messages, act)
-                if turn == 0:
-                    continue
-                kept = ours if name == "to Parquet" else text
-                if kept is None:
-                    ours, text = (one, text) if name == "to Parquet" else (ours, one)
-                else:
-                    kept["seconds"] += one["seconds"]
-                    kept["cpu"] += one["cpu"]
-                    kept["python"], kept["all"] = max(kept["python"],
-                        one["python"]), max(kept["all"], one["all"])
-        self.say(ours)
-        self.say(text)
+                found[name].append(measured(name, messages, functools.partial(act, spool)))
+        for first, *others in (same[1:] for same in found.values()):
+            for one in others:
+                first["seconds"] += one["seconds"]
+                first["cpu"] += one["cpu"]
+                for what in ("python", "all"):
+                    first[what] = max(first[what], one[what])
+            self.say(first)
         if self.spark.read.parquet(str(self.work / "out")).count() != messages:
             raise RuntimeError("not all messages came to Parquet")
         # made while it is written, and cheaply: rpad() alone took a third of the time
