@@ -13,7 +13,6 @@ from engine import push, refused
 from servers import here_too, module
 
 from flatq import Queue
-from flatq.mqueue import from_kernel, to_kernel
 
 ANY = bytes(range(256)) * 4
 
@@ -58,12 +57,6 @@ def test_out(flatq, kernel):
         (b"later", 0)]
 
 
-def test_priorities_come_through(flatq):
-    assert [to_kernel(from_kernel(priority)) for priority in (0, 1, 32767)] == [0, 1, 32767]
-    assert (to_kernel(None), to_kernel(0), to_kernel(4294967295), from_kernel(0)) == (0, 32767, 0,
-        65536)
-
-
 def test_two_programs_joined(flatq, kernel):
     """A program receives from the kernel's queue all the time. The queue that feeds it has more
     messages than the kernel's holds. They arrive in order."""
@@ -84,24 +77,22 @@ def test_it_waits_and_stops(flatq, kernel):
     assert process.wait(60) == 0
 
 
-@pytest.mark.parametrize("way", ["in", "out"])
-def test_an_interruption_says_nothing_of_the_queue(flatq, kernel, way):
+@pytest.mark.parametrize("way, call", [("in", "receive"), ("out", "send")])
+def test_an_interruption_says_nothing_of_the_queue(flatq, kernel, way, call):
     """A signal interrupts each other call to the kernel, and its handler does not raise. The queue
     is neither empty nor full."""
     need("strace")
-    for body in (b"1", b"2"):
+    bodies = [b"1", b"2"]
+    for body in bodies:
         kernel.send(body) if way == "in" else push(flatq, body, "jobs")
-    inject = f"inject=mq_timed{'receive' if way == 'in' else 'send'}:error=EINTR:when=1+2"
-    done = subprocess.run(["strace", "-f", "-qq", "-o", "/dev/null", "-e",
-        "trace=mq_timedreceive,mq_timedsend", "-e", inject,
-                           *flatq.command("mqueue", way, "--once", "-w", "0", kernel.name, "jobs")],
-                          env=flatq.environment(None), cwd=flatq.home, stdin=subprocess.DEVNULL,
-                          capture_output=True, timeout=100)
+    strace = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace=mq_timed{call}", "-e",
+        f"inject=mq_timed{call}:error=EINTR:when=1+2"]
+    done = subprocess.run([*strace, *flatq.command("mqueue", way, "--once", "-w", "0", kernel.name,
+        "jobs")], env=flatq.environment(None), cwd=flatq.home, stdin=subprocess.DEVNULL,
+        capture_output=True, timeout=100)
     assert (done.returncode, done.stderr) == (0, b"")
-    if way == "in":
-        assert kernel.current_messages == 0 and Queue("jobs").drain() == [b"1", b"2"]
-    else:
-        assert [kernel.receive(0)[0] for _ in range(2)] == [b"1", b"2"]
+    found = Queue("jobs").drain() if way == "in" else [kernel.receive(0)[0] for _ in bodies]
+    assert found == bodies and kernel.current_messages == 0
 
 
 def test_what_is_received_goes_back(flatq, kernel):
@@ -170,10 +161,3 @@ def test_create_stat_drop(flatq, kernel):
 def test_the_kernels_limit_is_named(flatq, kernel):
     refused(flatq("mqueue", "create", "-b", "70000", kernel.name + "-3"), 65, "mqueue",
         text=b"/proc/sys/fs/mqueue")
-
-
-def test_no_module(flatq, tmp_path):
-    (tmp_path / "posix_ipc.py").write_text("raise ImportError")
-    done = refused(flatq("mqueue", "in", "/a", "b", env={"PYTHONPATH": str(tmp_path)}), 69,
-        "mqueue", text=b"pip install posix-ipc")
-    assert b"apt install python3-posix-ipc" in done.err
