@@ -17,11 +17,11 @@
     # rows become messages
     rows.select("value").write.format("flatq").option("topic", "jobs").mode("append").save()
 
-Options and columns: `help(flatq.spark.FlatqSource)`. What is exact, and how: sink.py, and
-FlatqSource. python/README.md says which settings let Spark start sooner.
+Options, columns, and what is exact: `help(flatq.spark.FlatqSource)`. Which settings let Spark start
+sooner: python/README.md.
 
-Spark sends this package to its workers by value, so a worker that only reads needs nothing but
-pyarrow. The driver, and workers that write rows to a queue, need the verbs."""
+Spark sends this package to its workers, so one that only reads needs nothing but pyarrow. The
+driver, and workers that write rows to a queue, need the verbs."""
 
 from __future__ import annotations
 
@@ -63,14 +63,13 @@ def __getattr__(name: str) -> Any:
 
 def packages() -> None:
     """Raises Unready if PySpark or pyarrow is missing or too old."""
-    for name in ("pyspark", "pyarrow"):
-        try:
-            __import__(name)
-        except ImportError:
-            raise Unready(f"{name} is missing: pip install 'flatq[spark]', "
-                "or 'pyspark>=4.2' and pyarrow") from None
-    import pyspark
+    try:
+        import pyspark
 
+        __import__("pyarrow")
+    except ImportError as error:
+        raise Unready(f"{error.name} is missing: pip install 'flatq[spark]', or 'pyspark>=4.2' and "
+            "pyarrow") from None
     if tuple(int(part) for part in pyspark.__version__.split(".")[:2]) < (4, 2):
         raise Unready(f"PySpark {pyspark.__version__} is too old: pip install 'pyspark>=4.2'")
 
@@ -84,8 +83,7 @@ def register(spark: SparkSession) -> None:
     from . import source
 
     travel: Any = cloudpickle
-    # Sent by reference, the package would have to be imported by workers, and those of streams do
-    # not find it with --py-files alone
+    # By reference, workers would have to import it: those of streams do not find it by --py-files
     for name in (__name__, slips.__name__):
         if name not in travel.list_registry_pickle_by_value():
             travel.register_pickle_by_value(sys.modules[name])
@@ -144,11 +142,10 @@ def settle(queue: str, consumer: str, offset: int, path: str | None = None) -> i
 def claimed(spark: SparkSession, queue: str, consumer: str, path: str | None = None,
         count: int | None = None, **options: str) -> Iterator[DataFrame]:
     """Claim what is ready in a queue (or until `count` messages are held), and yield all that
-    `consumer` holds, as a table that does not change. At the end of the `with`, settle it; a table
-    that is computed only after that raises Lost, or with failOnDataLoss=false is empty. If
-    something is raised, the messages stay claimed, and come again next time. Raises ValueError for
-    an option that would leave out a part of it, which would be settled unread, and RuntimeError if
-    another `with` or a stream reads as `consumer`."""
+    `consumer` holds, as a table that does not change. The end of the `with` settles it; a table
+    computed after that raises Lost. If something is raised, the messages stay claimed, and come
+    again next time. Raises ValueError for an option that would settle messages unread, and
+    RuntimeError if another `with` or a stream reads as `consumer`."""
     for name, text in options.items():
         if name.lower() in ("maxoffsetspertrigger", "startingoffsets", "endingoffsets", "path",
                 "subscribe", "queue", "group.id", "consumer"):
@@ -200,28 +197,25 @@ def committed(checkpoint: str,
         if name.isascii() and name.isdigit()} for place in ("commits", "offsets"))
     if not commits or max(commits) not in offsets:
         return
-    for line in files.read(f"{top}/offsets/{max(commits)}").decode().splitlines():
-        for one in _flatq_offsets(line):
-            queues = sorted({key.rpartition(":")[2] for key in one["offsets"]})
-            for place in Options({"path": one["path"], "subscribe": ",".join(queues)}).places():
-                if place.key in one["offsets"]:
-                    yield place, one["consumer"], one["offsets"][place.key]
+    for one in _flatq_offsets(files.read(f"{top}/offsets/{max(commits)}").decode()):
+        queues = sorted({key.rpartition(":")[2] for key in one["offsets"]})
+        for place in Options({"path": one["path"], "subscribe": ",".join(queues)}).places():
+            if place.key in one["offsets"]:
+                yield place, one["consumer"], one["offsets"][place.key]
 
 
-def _flatq_offsets(line: str) -> list[dict[str, Any]]:
-    """The offsets of flatq's sources in a line of Spark's log, which is JSON in JSON."""
-    found, stack = [], [line]
-    while stack:
-        one: Any = stack.pop()
-        if isinstance(one, str) and one.startswith("{"):
+def _flatq_offsets(log: Any) -> Iterator[dict[str, Any]]:
+    """The offsets of flatq's sources in a log of Spark, whose lines are JSON in JSON."""
+    if isinstance(log, str):
+        for line in log.splitlines():
             with contextlib.suppress(ValueError):
-                stack.append(json.loads(one))
-        elif isinstance(one, dict):
-            if isinstance(one.get("offsets"), dict) and {"path", "consumer"} <= set(one):
-                found.append(one)
-            else:
-                stack.extend(one.values())
-    return found
+                yield from _flatq_offsets(json.loads(line))
+    elif isinstance(log, dict):
+        if isinstance(log.get("offsets"), dict) and {"path", "consumer"} <= set(log):
+            yield log
+        else:
+            for one in log.values():
+                yield from _flatq_offsets(one)
 
 
 def run(writer: DataStreamWriter, checkpoint: str, timeout: float | None = None) -> Any:

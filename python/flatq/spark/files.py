@@ -1,5 +1,4 @@
-"""Files where Spark writes: of this machine, or of another system (hdfs://, s3a:// and the like),
-through Hadoop."""
+"""Files where Spark writes: of this machine, or through Hadoop, of hdfs://, s3a:// and the like."""
 
 from __future__ import annotations
 
@@ -7,7 +6,6 @@ import contextlib
 import os
 import re
 import shutil
-import tempfile
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +41,7 @@ class Here:
             return file.read()
 
     def write(self, path: str, text: bytes) -> None:
-        """Write that file, and sync it with all files beside it."""
+        """Write a file, and sync all that is beside it."""
         from .options import sync
 
         with open(path, "wb") as file:
@@ -52,15 +50,18 @@ class Here:
 
     def beside(self, path: str) -> str:
         """A new directory, next to that one."""
-        parent = os.path.dirname(path)
-        os.makedirs(parent, exist_ok=True)
-        return tempfile.mkdtemp(prefix=".flatq-", dir=parent)
+        made = f"{os.path.dirname(path)}/.flatq-{uuid.uuid4().hex}"
+        self.make(made)
+        return made
+
+    def make(self, path: str) -> None:
+        os.makedirs(path)
 
     def rename(self, old: str, new: str) -> None:
         os.rename(old, new)
 
     def remove(self, path: str) -> None:
-        """Remove a directory with its files, if it exists."""
+        """Remove a directory, if it exists."""
         shutil.rmtree(path, ignore_errors=True)
 
 
@@ -90,10 +91,8 @@ class There(Here):
         stream.write(bytearray(text))
         stream.close()
 
-    def beside(self, path: str) -> str:
-        made = f"{path.rpartition('/')[0]}/.flatq-{uuid.uuid4().hex}"
-        self.system.mkdirs(self.path(made))
-        return made
+    def make(self, path: str) -> None:
+        self.system.mkdirs(self.path(path))
 
     def rename(self, old: str, new: str) -> None:
         if not self.system.rename(self.path(old), self.path(new)):

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 from . import format as flat
 
-#: The directory of the package flatq, for processes of Spark that do not find it
+#: The directory of the package flatq
 PACKAGES = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 MOST = 999999999
 #: For how many seconds a reader waits for the lock of its name
@@ -27,7 +27,7 @@ PATIENCE = 10
 
 
 def verbs_module() -> Any:
-    """The module flatq.verbs."""
+    """flatq.verbs, also in a process of Spark that does not find the package."""
     try:
         from flatq import verbs
     except ImportError:
@@ -112,9 +112,9 @@ class Place:
 
     def claim(self, consumer: str, most: int) -> list[Segment]:
         """Claim up to `most` messages; return all that `consumer` holds. Raises LookupError."""
+        words = ["-c", consumer, "-n", str(min(most, MOST)), "--", self.queue]
         try:
-            held: list[Segment] = verb("claim", ["-c", consumer, "-n", str(min(most, MOST)), "--",
-                self.queue], self.spool, _segments)
+            held: list[Segment] = verb("claim", words, self.spool, _segments)
             return held
         except Exception as error:
             # a closed and empty queue has nothing to claim; a name that never claimed holds nothing
@@ -130,7 +130,7 @@ class Place:
 
     def lock(self, consumer: str) -> int | None:
         """A descriptor; while it is open, no other process may read as `consumer`. None if the name
-        has never claimed here. Raises RuntimeError if another reader has the lock, and OSError."""
+        has never claimed here. Raises RuntimeError if another reader has the lock."""
         try:
             number = os.open(flat.claim_dir(self.spool, self.queue, consumer),
                 os.O_RDONLY | os.O_CLOEXEC)
@@ -252,23 +252,26 @@ class Options:
         return int(text)
 
     def yes(self, name: str, usual: bool) -> bool:
-        text = self.given.get(name, str(usual)).lower()
-        if text not in ("true", "false"):
-            refuse(name, self.given[name], "true or false")
-        return text == "true"
+        text = self.given.get(name, str(usual))
+        if text.lower() not in ("true", "false"):
+            refuse(name, text, "true or false")
+        return text.lower() == "true"
 
     def ends(self, name: str, usual: str) -> dict[str, int] | None:
         text = self.given.get(name, usual)
         if text == usual:
             return None
-        allowed = f"'{usual}', nor an offset for each queue, such as {{\"jobs\": 700}}"
         try:
-            found = {str(key): int(value) for key, value in json.loads(text).items()}
+            return {str(key): int(value) for key, value in json.loads(text).items()}
         except (ValueError, AttributeError, TypeError):
-            refuse(name, text, allowed)
-        if not self.wild and not set(self.queues) <= set(found):
-            refuse(name, text, allowed)
-        return found
+            refuse(name, text, f"'{usual}', nor an offset for each queue, such as "
+                '{"jobs": 700}')
+
+    @property
+    def wildcard(self) -> int:
+        """Which part of the path has the first wildcard."""
+        parts = self.path.split("/")
+        return next(at for at, part in enumerate(parts) if glob.has_magic(part))
 
     def places(self) -> list[Place]:
         """The queues in each spool that the path matches. `host` is the text that its first
@@ -277,14 +280,12 @@ class Options:
             if not os.path.isdir(self.path):
                 raise LookupError(f"no spool at {self.path}")
             return [Place(self.path, queue) for queue in self.queues]
-        parts = self.path.split(os.sep)
-        at = next(number for number, part in enumerate(parts) if glob.has_magic(part))
         spools = [spool for spool in sorted(glob.glob(self.path)) if os.path.isdir(spool)]
         if len({os.path.realpath(spool) for spool in spools}) != len(spools):
             refuse("path", self.path, "a pattern that matches each spool under one name")
         if not spools:
             raise LookupError(f"no spool at {self.path}")
-        hosts = [spool.split(os.sep)[at] for spool in spools]
+        hosts = [spool.split("/")[self.wildcard] for spool in spools]
         if len(set(hosts)) != len(hosts):
             refuse("path", self.path, "a pattern whose first wildcard tells the spools apart")
         places = [Place(spool, queue, host) for spool, host in zip(spools, hosts)

@@ -1,13 +1,11 @@
-"""The sink: rows become messages, exactly once for each (query, batch), whichever process is
-killed.
+"""The sink: rows become messages, exactly once for each (query, batch).
 
     SPOOL/.spark/JOB/stage.TASK/QUEUE/PRIORITY.BLOCK/FLAT   flat files of a task; no verb sees them
     SPOOL/.spark/JOB/plan                                   the stages of batch N, which is decided
     SPOOL/.spark/JOB/done.N                                 batches up to N are in the queues
 
 JOB is the query's id, which the checkpoint keeps; of a batch write it is the option jobId, or a
-name of its own. The driver holds a lock on SPOOL/.spark/JOB during 2 to 5. Its shell inherits the
-lock, and keeps it if the driver is killed.
+name of its own. The driver holds a lock on SPOOL/.spark/JOB during 2 to 5. Its shell inherits it.
 
 Order: 1 each task takes ids of its own, writes its flat files under them and syncs them; 2 the
        driver checks that the stages are complete, writes `plan` by a rename, and syncs it; 3 flat
@@ -21,14 +19,16 @@ With an older copy of its checkpoint, Spark may plan other rows as batch N. So t
 have the sum of the checkpoint's offsets/N, where it is on this machine, which is synced before 2.
 If it is another one now, or a batch after N is there, the sink raises Lost.
 
-The checkpoint (`flatq wal`) removes the stages of a job without a plan in which nothing has changed
-for a week. Keys (`push -k`) could not do this: a key is free again once its message is popped."""
+`flatq wal` removes the stages of a job without a plan in which nothing has changed for a week. Keys
+(`push -k`) could not do this: a key is free again once its message is popped."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import glob
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -48,6 +48,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import BinaryType, IntegralType, StringType, StructType
 
 from . import format as flat
+from .files import local
 from .options import Options, refuse, sync, sync_all, verbs_module
 
 SCRIPT = 'set -u; . "$lib/engine/common.sh"; need engine/spool bulk/stage; stage "$@"'
@@ -59,14 +60,12 @@ def engine(spool: str, *words: object, keep: Sequence[int] = ()) -> list[str]:
     verbs = verbs_module()
     from flatq import errors
 
-    done = subprocess.run(
-        ["sh", "-c", SCRIPT, "push", *map(str, words)],
+    done = subprocess.run(["sh", "-c", SCRIPT, "push", *map(str, words)],
         env={**os.environ, "lib": str(verbs.home()), "FLATQ_DIR": spool},
-        stdin=subprocess.DEVNULL, capture_output=True, pass_fds=keep,
-    )
+        stdin=subprocess.DEVNULL, capture_output=True, pass_fds=keep, text=True, errors="replace")
     if done.returncode:
-        raise errors.error_of("push", done.returncode, done.stderr.decode(errors="replace").strip())
-    return done.stdout.decode().split()
+        raise errors.error_of("push", done.returncode, done.stderr.strip())
+    return done.stdout.split()
 
 
 def named(job: str) -> str:
@@ -86,8 +85,7 @@ class Staged(WriterCommitMessage):
 
 
 class Ids:
-    """Ids reserved for a task; one process reserves some ten thousand. Those left over are lost,
-    which does no harm."""
+    """Ids reserved for a task, by one process for many thousand. Those left over are lost."""
 
     def __init__(self, spool: str) -> None:
         self.spool, self.first, self.left, self.asked, self.born = spool, 0, 0, 0, 0
@@ -108,7 +106,7 @@ class Ids:
 
 def columns(schema: StructType, options: Options) -> None:
     """Raises ValueError if rows of this schema cannot become messages."""
-    kinds = {field.name: field.dataType for field in schema.fields}
+    kinds = {one.name: one.dataType for one in schema.fields}
     if not isinstance(kinds.get("value"), (BinaryType, StringType)):
         raise ValueError("flatq: a row needs a column `value`, binary or string: "
             "to_json(struct(*)) makes one of all columns")
@@ -126,16 +124,16 @@ def columns(schema: StructType, options: Options) -> None:
 
 def planned(checkpoint: str, batch: int) -> str:
     """The sum of what a checkpoint on this machine says of a batch; else nothing."""
-    place = os.path.abspath(re.sub("^file:/+", "/", checkpoint))
-    with contextlib.suppress(OSError), open(f"{place}/offsets/{batch}", "rb") as file:
-        return hashlib.sha256(file.read()).hexdigest()
+    if place := local(checkpoint):
+        with contextlib.suppress(OSError), open(f"{place}/offsets/{batch}", "rb") as file:
+            return hashlib.sha256(file.read()).hexdigest()
     return ""
 
 
 @contextlib.contextmanager
 def alone(top: str) -> Iterator[int]:
     """Hold the lock of a job: a second driver waits here for the first, or for the shell of one
-    that was killed. Raises OSError: where nothing can be locked, no verb works either."""
+    that was killed."""
     file = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         # The engine has its own use for the numbers below 10
@@ -154,7 +152,7 @@ class Sink:
 
     def __init__(self, options: Options) -> None:
         self.spool = options.path
-        # The option overrides the column: rows of one queue can be written to another
+        # overrides the column: rows of one queue can be written to another
         self.queue = options.queues[0] if options.queues else None
         self.priority = options.whole("priority", 65536)
         self.lease = options.whole("lease", 60) or 0
@@ -166,16 +164,14 @@ class Sink:
         return os.path.join(self.spool, ".spark", job)
 
     def stage(self, job: str, batches: Iterator[pa.RecordBatch]) -> Staged:
-        """Step 1, in a task. Raises ValueError if a row cannot be a message, and as
-        flatq.Queue.push does."""
+        """Step 1, in a task. Raises ValueError if a row cannot be a message."""
         stage = f"stage.{uuid.uuid4().hex}"
         top = os.path.join(self.top(job), stage)
         ids, nonce = Ids(self.spool), uuid.uuid4().hex[:12]
         sizes: dict[str, list[int]] = {}
         with verbs_module().private():
-            for batch in batches:
-                if batch.num_rows:
-                    self.write(top, batch, ids, nonce, sizes)
+            for batch in filter(len, batches):
+                self.write(top, batch, ids, nonce, sizes)
         if not sizes:
             return Staged(job)
         sync(top, self.spool)
@@ -183,17 +179,17 @@ class Sink:
 
     def write(self, top: str, batch: pa.RecordBatch, ids: Ids, nonce: str,
             sizes: dict[str, list[int]]) -> None:
-        given = {name: batch.column(at) for at, name in enumerate(batch.schema.names)}
-        bodies = given["value"].cast(pa.binary()).to_pylist()
+        names = batch.schema.names
+        bodies = batch["value"].cast(pa.binary()).to_pylist()
         if None in bodies:
             raise ValueError("flatq: a row's value is null: a message is bytes, were they none")
-        queues = [self.queue] * len(bodies) if self.queue else given["queue"].to_pylist()
-        priorities = (given["priority"].to_pylist() if "priority" in given
-            else [self.priority] * len(bodies))
         groups: dict[tuple[Any, Any], list[bytes]] = {}
-        if len(set(queues)) == 1 == len(set(priorities)):
-            groups[queues[0], priorities[0]] = bodies
+        if self.queue and "priority" not in names:
+            groups[self.queue, self.priority] = bodies
         else:
+            queues = itertools.repeat(self.queue) if self.queue else batch["queue"].to_pylist()
+            priorities = (batch["priority"].to_pylist() if "priority" in names
+                else itertools.repeat(self.priority))
             for queue, priority, body in zip(queues, priorities, bodies):
                 groups.setdefault((queue, priority), []).append(body)
         for (queue, priority), some in groups.items():
@@ -209,30 +205,25 @@ class Sink:
 
     def commit(self, messages: list[Any], batch: int, mark: str = "") -> None:
         """Steps 2 to 5, in the driver; batch: 0 for a batch write; mark: the checkpoint's sum, if
-        that is known. Raises as `decide` does."""
+        that is known."""
         staged = [message for message in messages if message is not None]
-        if not staged:
-            return
-        job = staged[0].job
-        top = self.top(job)
-        if not any(message.stage for message in staged) and not os.path.exists(top):
-            return
-        with verbs_module().private():
-            os.makedirs(top, exist_ok=True)
-            with alone(top) as self.lock:
-                self.decide(top, job, staged, batch, mark)
+        top = self.top(staged[0].job) if staged else ""
+        if any(message.stage for message in staged) or os.path.exists(top):
+            with verbs_module().private():
+                os.makedirs(top, exist_ok=True)
+                with alone(top) as self.lock:
+                    self.decide(top, staged, batch, mark)
 
-    def decide(self, top: str, job: str, staged: list[Staged], batch: int, mark: str) -> None:
-        """Make what was staged the plan of batch number `batch`, unless it has one, and carry it
-        out. Raises Closed or Full (after `wait` seconds) before anything is decided; Lost; then as
-        `roll`."""
+    def decide(self, top: str, staged: list[Staged], batch: int, mark: str) -> None:
+        """Make what was staged the plan of the batch, unless it has one, and carry it out. Raises
+        Closed or Full (after `wait` seconds) before anything is decided, Lost, and as `roll`."""
         plan = os.path.join(top, "plan")
         old = self.plan(plan)
         if old is not None and old["batch"] != batch:
             # Spark has committed this batch: only its end is missing
             self.roll(top, old)
             old = None
-        done = self.done(job)
+        done = self.done(staged[0].job)
         before = None
         if done == batch:
             before = (self.plan(os.path.join(top, f"done.{batch}")) or {}).get("mark")
@@ -255,7 +246,7 @@ class Sink:
         self.clear(top)
         if done > batch or mark and before and before != mark:
             raise flat.Lost(f"batch {batch} of this query is stored already, and its checkpoint "
-                "has planned it anew: it is an older copy, or a power cut has taken a part of it. "
+                "has planned it anew: an older copy, or a power cut has taken a part of it. "
                 "Nothing of this run was stored. Begin anew, with another checkpoint")
 
     def put(self, path: str, what: Mapping[str, Any]) -> None:
@@ -270,7 +261,7 @@ class Sink:
         os.rename(new, path)
 
     def check(self, top: str, message: Staged) -> None:
-        """Raises Lost if a stage is not complete: the checkpoint may have removed it."""
+        """Raises Lost if a stage is not complete: `flatq wal` may have removed it."""
         for queue, (count, _) in message.sizes.items():
             place = os.path.join(top, message.stage, queue)
             there = sum(piece.count for piece in self.staged(place))
@@ -279,9 +270,8 @@ class Sink:
 
     def clear(self, top: str) -> None:
         """Step 5."""
-        for name in os.listdir(top):
-            if name.startswith("stage."):
-                shutil.rmtree(os.path.join(top, name), ignore_errors=True)
+        for stage in glob.glob(f"{glob.escape(top)}/stage.*"):
+            shutil.rmtree(stage, ignore_errors=True)
 
     def over(self, job: str) -> bool:
         """Whether a job's one batch is in the queues; if so, remove what a killed driver left."""
@@ -293,48 +283,40 @@ class Sink:
             # CRASH: until done.N is on the disk, the plan must stay there
             sync(top, self.spool)
             self.clear(top)
-            for name in os.listdir(top):
-                if name.startswith("plan"):
-                    os.unlink(os.path.join(top, name))
+            for plan in glob.glob(f"{glob.escape(top)}/plan*"):
+                os.unlink(plan)
         return True
 
     def done(self, job: str) -> int:
         """The last batch that is in the queues, or -1."""
-        try:
-            names = os.listdir(self.top(job))
-        except FileNotFoundError:
-            return -1
-        return max((int(name[5:]) for name in names if name.startswith("done.")), default=-1)
+        return max((int(name[5:]) for name in flat.listed(self.top(job))
+            if name.startswith("done.")), default=-1)
 
     def plan(self, path: str) -> dict[str, Any] | None:
         """What a file of `put` holds; None if there is none, or it is empty after a power cut."""
-        try:
-            with open(path) as file:
-                text = file.read()
-        except FileNotFoundError:
-            return None
-        decided: dict[str, Any] | None = json.loads(text) if text else None
+        decided: dict[str, Any] | None = None
+        with contextlib.suppress(FileNotFoundError), open(path) as file:
+            if text := file.read():
+                decided = json.loads(text)
         return decided
 
     def roll(self, top: str, plan: dict[str, Any]) -> None:
-        """Steps 3 and 4. Raises as flatq.Queue.push does, and OSError; the next run goes on where
-        this one ended."""
+        """Steps 3 and 4. If it raises, the next run goes on where this one ended."""
         # CRASH: the driver that renamed the plan may have died before it synced. Without the plan,
         # a power cut would let the batch enter once more
         sync(top, self.spool)
         for stage, sizes in plan["stages"].items():
             for queue, size in sizes.items():
                 self.enter(os.path.join(top, stage, queue), queue, size[1])
-        olds = {name for name in os.listdir(top) if name.startswith("done.")}
-        new = f"done.{plan['batch']}"
-        self.put(os.path.join(top, new), {"mark": plan.get("mark", "")})
+        new = f"{top}/done.{plan['batch']}"
+        self.put(new, {"mark": plan.get("mark", "")})
         sync(top, self.spool)
-        for name in ("plan", *(olds - {new})):
-            os.unlink(os.path.join(top, name))
+        for old in (f"{top}/plan", *glob.glob(f"{glob.escape(top)}/done.*")):
+            if old != new:
+                os.unlink(old)
 
     def room(self, sizes: Mapping[str, int]) -> None:
-        """Wait until the plan can be carried out, as far as that can be known before. Raises Full
-        after `wait` seconds, and Closed."""
+        """Wait until the queues seem to have room. Raises Full after `wait` seconds, and Closed."""
         from flatq.errors import Full
 
         end = time.monotonic() + self.wait
@@ -360,11 +342,7 @@ class Sink:
     def staged(self, stage: str) -> list[flat.Piece]:
         """The flat files of a stage. Removes empty blocks, which the engine does not accept."""
         found = []
-        try:
-            blocks = sorted(os.listdir(stage))
-        except FileNotFoundError:
-            return []  # any other error proves nothing, and what is staged would be removed as done
-        for block in blocks:
+        for block in sorted(flat.listed(stage)):
             path = os.path.join(stage, block)
             names = os.listdir(path)
             if not names:
@@ -380,8 +358,8 @@ class Sink:
         for message in messages:
             if message is not None and message.stage:
                 top = self.top(message.job)
-                plan = self.plan(os.path.join(top, "plan"))
-                if plan is None or message.stage not in plan["stages"]:
+                plan = self.plan(os.path.join(top, "plan")) or {"stages": {}}
+                if message.stage not in plan["stages"]:
                     shutil.rmtree(os.path.join(top, message.stage), ignore_errors=True)
 
 

@@ -1,5 +1,4 @@
-"""The data source: batch and stream readers over `claim`. sink.py has the writers, format.py the
-format on the disk."""
+"""The data source: batch and stream readers over `claim`."""
 
 from __future__ import annotations
 
@@ -58,8 +57,8 @@ def _claimed(place: Place, held: Iterable[Segment], low: int, high: int,
         at = segment.end
     if at < high and strict:
         raise Lost(f"queue '{place.queue}': what was claimed as offsets {at} and following, before "
-            f"{high}, is not there any more: deleted, unclaimed or settled by somebody else. "
-            "Messages may be lost; option failOnDataLoss=false goes on without them")
+            f"{high}, is not there any more: deleted, unclaimed or settled. Messages may be lost; "
+            "option failOnDataLoss=false goes on without them")
 
 
 class _Reads:
@@ -84,8 +83,8 @@ class Reader(_Reads, DataSourceReader):
             refuse("startingOffsets", options.given["startingOffsets"],
                 "'earliest', and there is no option group.id")
         self.places = options.places()
-        for name, ends in (("startingOffsets", options.starting), ("endingOffsets",
-                options.ending)):
+        for name, ends in {"startingOffsets": options.starting,
+                "endingOffsets": options.ending}.items():
             for place in self.places:
                 if ends is not None and place.key not in ends:
                     refuse(name, options.given[name], f"an offset for each queue: {place.key!r}")
@@ -102,8 +101,8 @@ class Reader(_Reads, DataSourceReader):
         first = (options.starting or {}).get(place.key, low)
         if low > first and options.strict:
             raise Lost(f"queue '{place.queue}': what was claimed from offset {first} on was "
-                f"settled or unclaimed up to {low}: somebody else reads as consumer '{consumer}', "
-                "or the `with` of claimed() has ended")
+                f"settled or unclaimed up to {low}: another reader is consumer '{consumer}', or "
+                "the `with` of claimed() has ended")
         high = (options.ending or {}).get(place.key, low + MOST)
         most = min(options.limit or MOST, max(high - low, 0))
         held = place.claim(consumer, most)
@@ -164,13 +163,16 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._claim(place, 0)
         return place.marks(self.consumer)
 
-    def _claim_up_to(self, place: Place, end: int) -> int:
-        """Claim up to that offset, if so much is ready. Return the one up to which is claimed."""
+    def _reach(self, place: Place, low: int, most: int) -> int:
+        """Claim up to `most` messages from offset low on, but with AvailableNow none that came
+        after the start. Return the offset up to which they are claimed."""
+        if self.target is not None:
+            most = min(most, max(self.target.get(place.key, 0) - low, 0))
         done, last = place.marks(self.consumer)
-        if last < end:
-            self._claim(place, end - done)
+        if last < low + most:
+            self._claim(place, low + most - done)
             last = place.marks(self.consumer)[1]
-        return last
+        return min(max(low, last), low + most)
 
     def _begin(self, act: Callable[[dict[str, int]], None], ends: dict[str, int]) -> None:
         self.beside = self.beside or ThreadPoolExecutor(1)
@@ -201,15 +203,15 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
         for place in self.places:
             low = before.get(place.key)
             done, last = self._begun(place)
-            here = f"queue '{place.queue}': this checkpoint stands at offset {low}, and " \
-                f"consumer '{self.consumer}' has"
+            here = (f"queue '{place.queue}': this checkpoint stands at offset {low}, and consumer "
+                f"'{self.consumer}' has")
             if low is None:
                 # A queue that the query did not read before: an empty batch records where it begins
                 if last > done:
                     raise Lost(f"consumer '{self.consumer}' holds messages of queue "
-                        f"'{place.queue}', but this checkpoint has never read {place.key!r}. If "
-                        "the spool was read under another path, finish there first; to hand the "
-                        f"messages out again: flatq unclaim -c {self.consumer} {place.queue}")
+                        f"'{place.queue}', but this checkpoint has never read {place.key!r}. "
+                        "Finish under the path of before, or hand them out again: flatq unclaim "
+                        f"-c {self.consumer} {place.queue}")
                 ends[place.key] = done
                 continue
             if low > last:
@@ -218,12 +220,8 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
             if low < done and self.options.strict:
                 raise Lost(f"{here} settled up to {done}: another query reads as it, or it was "
                     "unclaimed. Option failOnDataLoss=false goes on with what is there")
-            most = left
-            if self.target is not None:
-                most = min(left, max(self.target.get(place.key, 0) - low, 0))
-            end = min(max(low, self._claim_up_to(place, low + most)), low + most)
-            left -= end - low
-            ends[place.key] = end
+            ends[place.key] = self._reach(place, low, left)
+            left -= ends[place.key] - low
         ends = {**before, **ends}
         return start if ends == before else self._offset(ends)
 
@@ -237,13 +235,14 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
         for place in self.places:
             high = ends.get(place.key, 0)
             low = before.get(place.key, high)
-            if low < high:
-                held = self.held.get(place.key, [])
-                if not any(segment.end >= high for segment in held):
-                    self._await()
-                    held = self._claim(place, 0)
-                found += [(place, piece) for piece in _claimed(place, held, low, high,
-                    self.options.strict)]
+            if low >= high:
+                continue
+            held = self.held.get(place.key, [])
+            if not any(segment.end >= high for segment in held):
+                self._await()
+                held = self._claim(place, 0)
+            found += [(place, piece) for piece in _claimed(place, held, low, high,
+                self.options.strict)]
         if self.target is not None and self.most < MOST:
             # the next batch follows at once, so claim it now
             self._begin(self._ahead, ends)
@@ -253,9 +252,7 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
         left = self.most
         for place in self.places:
             low = ends.get(place.key, 0)
-            high = min(low + left, (self.target or {}).get(place.key, 0))
-            if low < high:
-                left -= max(0, min(self._claim_up_to(place, high), high) - low)
+            left -= self._reach(place, low, left) - low
 
     def commit(self, end: dict[str, Any]) -> None:
         self._begin(self._settle, self._offsets(end))
@@ -267,8 +264,7 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class FlatqSource(DataSource):
-    """`spark.read.format("flatq")`, `readStream`, `write` and `writeStream`: a queue's messages as
-    a table, and a table's rows as messages.
+    """A queue's messages as a table, and a table's rows as messages.
 
     Columns: queue string, offset bigint, timestamp timestamp (when it was pushed), value binary,
     attempts int (how often it was handed out, this time included); with includeHeaders also headers
@@ -276,7 +272,7 @@ class FlatqSource(DataSource):
     front, where the path has wildcards.
 
     The options are named as those of Spark's Kafka source. `queue` and `consumer`, their names
-    before, still work and give a DeprecationWarning.
+    before, give a DeprecationWarning.
 
     | option | for | default | means |
     | --- | --- | --- | --- |
@@ -296,16 +292,15 @@ class FlatqSource(DataSource):
     | wait | write | 0 | seconds to wait for room in a queue with a bound |
 
     **Batch read.** With group.id, it claims what is ready and reads all that the consumer holds,
-    again each time until that is settled; `flatq.spark.claimed` does both in a `with`. Without it,
-    it only looks at what is ready; `offset` is then the message's id, and messages that others take
-    meanwhile may be missing.
+    each time until that is settled; `flatq.spark.claimed` does both. Without it, it only looks at
+    what is ready; `offset` is then the message's id, and messages that others take meanwhile may be
+    missing.
 
     **Stream.** A batch's messages are claimed before Spark plans it, and settled once the next
     batch has begun. So a batch that is planned again after a crash is the same, sinks that Spark
     commits exactly once have each message once, and shell consumers may work beside it. The last
-    batch is settled by the next start, or by `flatq.spark.run` and
-    `flatq.spark.settle_checkpoint`. What Spark has written is synced first, unless the spool's
-    verbs do not sync."""
+    batch is settled by the next start, or by `flatq.spark.run` and `settle_checkpoint`. What Spark
+    has written is synced first, if the spool's verbs sync."""
 
     @classmethod
     def name(cls) -> str:
