@@ -6,7 +6,6 @@ import contextlib
 import gzip
 import json
 import os
-import pty
 import re
 import shutil
 import signal
@@ -296,33 +295,6 @@ def test_a_table_elsewhere(job, flatq, tmp_path, spark):
     # Spark would take new batches for old ones and skip them, and the drain would settle them
     shutil.rmtree(far / "out/_checkpoint")
     assert "_checkpoint is gone" in job("drain", "default", "--to", to, code=65).err[0]
-
-
-def all_of(terminal):
-    """All that was written to the terminal until its other side was closed."""
-    said = b""
-    with contextlib.suppress(OSError):  # the end of a terminal is read as an error
-        while True:
-            said += os.read(terminal, 65536)
-    os.close(terminal)
-    return said
-
-
-@pytest.mark.slow
-def test_progress_on_a_terminal(job, flatq, tmp_path, monkeypatch):
-    """One line that is written again and again, and removed at the end."""
-    fill(flatq, 0, 300)
-    near, far = pty.openpty()
-    said = []
-    # a terminal that nobody reads takes 4 KB, and a slow drain writes more
-    reader = threading.Thread(target=lambda: said.append(all_of(near)))
-    reader.start()
-    with open(far, "w") as terminal:
-        monkeypatch.setattr(sys, "stderr", terminal)
-        job("drain", "default", "--to", tmp_path / "out")
-        monkeypatch.undo()
-    reader.join()
-    assert re.search(rb"\r\x1b\[K300 messages, 1 batches, \d+ s\r\x1b\[K\Z", said[0]), said
 
 
 @pytest.mark.new

@@ -1,16 +1,12 @@
-"""The common part of the jobs: failures as one line and an exit code, progress on a terminal,
-tables of text."""
+"""What jobs share: failures as one line and an exit code, tables of text."""
 
 from __future__ import annotations
 
 import re
-import sys
-import time
 from collections.abc import Sequence
 
 from .. import errors
 from .. import spark as flatq_spark
-from ..command import complain
 from ..errors import (
     Busy, Denied, Disk, Error, Internal, Invalid, Missing, TimedOut, Unreachable,
 )
@@ -39,8 +35,7 @@ ERRORS: dict[str, tuple[type[Error], int]] = {
 
 
 def failure(error: BaseException) -> Error:
-    """Turn any failure into an error with one line of text and an exit code, even if Spark has
-    wrapped it."""
+    """Any failure, also one that Spark has wrapped, as one line of text and an exit code."""
     if isinstance(error, Error):
         return error
     if isinstance(error, flatq_spark.Unready):
@@ -69,22 +64,6 @@ def failure(error: BaseException) -> Error:
         if re.search(pattern, text):
             return kind(line, code)
     return Internal(line or type(error).__name__, 70)
-
-
-class Progress:
-    """One line on standard error, if that is a terminal."""
-
-    def __init__(self) -> None:
-        self.shown = sys.stderr is not None and sys.stderr.isatty()
-        self.begun = time.monotonic()
-
-    def say(self, text: str) -> None:
-        if self.shown:
-            complain(f"\r\033[K{text}, {time.monotonic() - self.begun:.0f} s")
-
-    def close(self) -> None:
-        if self.shown:
-            complain("\r\033[K")
 
 
 def number(value: object) -> str:
