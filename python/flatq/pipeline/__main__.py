@@ -13,12 +13,12 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from subprocess import DEVNULL, Popen
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from .. import spark as flatq_spark
-from ..command import SIGNALS, Stopped, fail, out, run
+from ..command import Stopped, fail, on_signals, out, run
 from ..errors import Internal
 from .common import failure
 from ..spark.files import local
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 
     from . import load
 
-#: Starts sooner and runs slower: better for little work
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-
 DONE = "load: done before; say --name, another one, to load it once more"
 
 
@@ -40,17 +37,22 @@ class _Parser(argparse.ArgumentParser):
         self.exit(64, f"{self.prog}: {message}\n")
 
 
-def _whole(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) == 0:
+def seconds(text: str) -> float:
+    if not 0.1 <= float(text) <= 86400:
+        raise argparse.ArgumentTypeError(f"from 0.1 to 86400, not {text!r}")
+    return float(text)
+
+
+def count(text: str) -> int:
+    if int(text) < 1:
         raise argparse.ArgumentTypeError(f"a number above 0, not {text!r}")
     return int(text)
 
 
-def _seconds(text: str) -> float:
-    with contextlib.suppress(ValueError):
-        if 0.1 <= float(text) <= 86400:
-            return float(text)
-    raise argparse.ArgumentTypeError(f"seconds, not {text!r}")
+def pair(text: str) -> list[str]:
+    if text.find("=") < 1:
+        raise argparse.ArgumentTypeError(f"KEY=VALUE, not {text!r}")
+    return text.split("=", 1)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -59,24 +61,23 @@ def parser() -> argparse.ArgumentParser:
         "events, wildcards select several, and `host` is a column")
     shared.add_argument("--master", default="local[*]", metavar="URL",
         help="the cluster (default: this machine)")
-    shared.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE",
+    shared.add_argument("--conf", type=pair, action="append", default=[], metavar="KEY=VALUE",
         help="a setting of Spark; may be repeated")
     made = _Parser(prog="pipeline", usage="python -m flatq.pipeline JOB [OPTION ...]",
         description=(__doc__ or "").partition("\n\n")[2])
     jobs = made.add_subparsers(prog="pipeline", dest="job", required=True, metavar="JOB")
 
     def job(name: str, text: str) -> Callable[..., argparse.Action]:
-        one = jobs.add_parser(name, parents=[shared], help=text, description=text, usage=None)
-        return one.add_argument
+        return jobs.add_parser(name, parents=[shared], help=text, description=text).add_argument
 
     add = job("drain", "queues to Parquet, exactly once")
     add("queue", nargs="+", metavar="QUEUE")
     add("--to", required=True, metavar="DIR",
         help="a directory for the table and its checkpoint: new, empty, or from an earlier drain")
     add("--continuous", action="store_true", help="go on until told to stop, by TERM or INT")
-    add("--every", type=_seconds, default=1.0, metavar="SECONDS",
+    add("--every", type=seconds, default=1.0, metavar="SECONDS",
         help="between two batches (1), with --continuous")
-    add("--batch", type=_whole, default=250000, metavar="COUNT",
+    add("--batch", type=count, default=250000, metavar="COUNT",
         help="messages in a batch (250000)")
     add("--consumer", metavar="NAME", help="claim as NAME (default: a name made of DIR)")
     add("--headers", action="store_true", help="add the column `headers`: id, priority, key")
@@ -89,7 +90,7 @@ def parser() -> argparse.ArgumentParser:
         help="default: by the ends of the file names")
     add("--encoding", metavar="NAME",
         help="encoding of CSV and JSON (UTF-8; a file that is not UTF-8 is refused)")
-    add("--option", action="append", default=[], metavar="KEY=VALUE",
+    add("--option", type=pair, action="append", default=[], metavar="KEY=VALUE",
         help="an option of Spark for the format, such as pathGlobFilter=*.csv; may be repeated")
     add("--value", metavar="COLUMN",
         help="the column with the message (default: `value`, the only column, or all as JSON)")
@@ -121,45 +122,39 @@ def say(text: str) -> None:
     out(text.encode(errors="replace") + b"\n")
 
 
-def _drain(spark: SparkSession, args: argparse.Namespace) -> int:
+def _drain(spark: SparkSession, args: argparse.Namespace) -> None:
     from . import drain
 
     options = {"includeHeaders": str(args.headers).lower(),
         "failOnDataLoss": str(not args.lossy).lower()}
     if args.continuous:
         told = threading.Event()
-        for number in SIGNALS:
-            # Do not raise here: the request to Spark would be left without its answer, and the next
-            # request would get it
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                signal.signal(number, lambda *_: told.set())
+        # Do not raise: the next request to Spark would get the answer to the one left
+        on_signals(lambda *_: told.set())
         drain.on(spark, args.queue, args.to, args.spool, args.consumer, args.batch, args.every,
             told, **options)
-        return 0
+        return
     rows, batches = drain.once(spark, args.queue, args.to, args.spool, args.consumer, args.batch,
         **options)
     say(f"drain: {rows} messages in {batches} batches to {args.to}")
-    return 0
 
 
 def _asked(args: argparse.Namespace) -> load.Load:
     from . import load
 
     return load.Load(args.source, args.queue, args.spool, args.format, args.value, args.name,
-        args.priority, args.lease, args.wait, args.encoding, dict(_pairs("--option", args.option)))
+        args.priority, args.lease, args.wait, args.encoding, dict(args.option))
 
 
-def _load(spark: SparkSession, args: argparse.Namespace) -> int:
+def _load(spark: SparkSession, args: argparse.Namespace) -> None:
     rows = _asked(args).run(spark)
     say(DONE if rows is None else f"load: {rows} messages to queue {args.queue}")
-    return 0
 
 
-def _events(spark: SparkSession, args: argparse.Namespace) -> int:
+def _events(spark: SparkSession, args: argparse.Namespace) -> None:
     from . import events
 
     say(f"events: {events.save(spark, args.to, args.spool, args.queue)} events to {args.to}")
-    return 0
 
 
 def _table(spark: SparkSession, args: argparse.Namespace,
@@ -179,14 +174,13 @@ def _table(spark: SparkSession, args: argparse.Namespace,
     count(rows.where(F.col("queue").isin(args.queue)) if args.queue else rows)
 
 
-def _stats(spark: SparkSession, args: argparse.Namespace) -> int:
+def _stats(spark: SparkSession, args: argparse.Namespace) -> None:
     from . import stats
 
     _table(spark, args, lambda rows: say(stats.text(stats.collect(rows))))
-    return 0
 
 
-def _report(spark: SparkSession, args: argparse.Namespace) -> int:
+def _report(spark: SparkSession, args: argparse.Namespace) -> None:
     from . import events, report, stats
 
     def write(found: stats.Stats) -> None:
@@ -196,48 +190,38 @@ def _report(spark: SparkSession, args: argparse.Namespace) -> int:
         _table(spark, args, lambda rows: write(stats.collect(rows, 120, report.SHARES)))
     except events.Nothing:
         write(stats.Stats([]))
-    return 0
-
-
-def _pairs(name: str, given: Iterable[str]) -> Iterator[tuple[str, str]]:
-    for text in given:
-        key, equals, value = text.partition("=")
-        if not equals or not key or name == "--conf" and not key.startswith("spark."):
-            kind = "spark.KEY" if name == "--conf" else "KEY"
-            raise ValueError(f"{name} takes {kind}=VALUE, not {text!r}")
-        yield key, value
 
 
 def session(args: argparse.Namespace) -> SparkSession:
     """A session. Its Java is a group of its own: a signal to the whole group (`timeout`, ^C,
-    systemd) is for Python to handle, with Spark's help. What fails is raised in Python, so Java
-    and Spark's workers print nothing, but with FLATQ_TRACE. Raises Unready."""
+    systemd) is for Python to handle, with Spark's help. Java and Spark's workers print only with
+    FLATQ_TRACE, since failures are raised in Python. Raises Unready."""
     from pyspark import java_gateway
     from pyspark.logger import PySparkLogger
     from pyspark.sql import SparkSession
 
-    conf = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false",
+    conf: dict[str, Any] = {"spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
     python = os.path.join(os.path.dirname(__file__), "python")
-    if args.master.startswith("local") and os.access(python, os.X_OK):
-        os.environ["FLATQ_PYTHON"] = sys.executable
-        os.environ.setdefault("PYSPARK_PYTHON", python)
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if args.master.startswith("local"):
+        if os.access(python, os.X_OK):
+            os.environ["FLATQ_PYTHON"] = sys.executable
+            os.environ.setdefault("PYSPARK_PYTHON", python)
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         conf["spark.python.unix.domain.socket.enabled"] = "true"
         conf["spark.sql.shuffle.partitions"] = str(os.cpu_count() or 2)
         if args.job in ("stats", "report", "events"):
-            conf["spark.driver.extraJavaOptions"] = QUICK
-    conf.update(_pairs("--conf", args.conf))
-    builder = SparkSession.builder.appName(f"flatq {args.job}").master(args.master)
-    for key, value in conf.items():
-        builder = builder.config(key, value)
+            # starts sooner and runs slower: better for little work
+            conf["spark.driver.extraJavaOptions"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    conf.update(args.conf)
+    builder = SparkSession.builder.appName(f"flatq {args.job}").master(args.master).config(map=conf)
     gateway: Any = java_gateway
 
     def apart(command: list[str], **more: Any) -> Popen[bytes]:
-        more["stderr"] = None if os.environ.get("FLATQ_TRACE") else DEVNULL
-        return Popen(command, **{**more, "preexec_fn": os.setpgrp})
+        return Popen(command, **{**more, "preexec_fn": os.setpgrp,
+            "stderr": None if os.environ.get("FLATQ_TRACE") else DEVNULL})
 
     kept, gateway.Popen = gateway.Popen, apart
     try:
@@ -260,18 +244,15 @@ def _later() -> Iterator[None]:
     """A signal that comes meanwhile takes effect only at the end: else a Java that is just starting
     would stay. At the end the old handlers are back, since Spark sets one of its own for INT."""
     came: list[int] = []
-    handlers = {number: handler for number in SIGNALS
-        if (handler := signal.getsignal(number)) is not None}
-    for number, handler in handlers.items():
-        if handler is not signal.SIG_IGN:
-            signal.signal(number, lambda number, _: came.append(number))
+    before: dict[int, Any] = {signal.SIGINT: signal.getsignal(signal.SIGINT),
+        **on_signals(lambda number, _: came.append(number))}
     try:
         yield
     except KeyboardInterrupt:
         # Spark's handler
         came.append(signal.SIGINT)
     finally:
-        for number, handler in handlers.items():
+        for number, handler in before.items():
             signal.signal(number, handler)
         if came:
             raise Stopped(came[0])
@@ -296,7 +277,8 @@ def main(words: list[str]) -> int:
             say(DONE)
             return 0
         spark = session(args)
-        return jobs[args.job](spark, args)
+        jobs[args.job](spark, args)
+        return 0
     except Exception as error:
         if os.environ.get("FLATQ_TRACE"):
             raise

@@ -2,9 +2,9 @@
 MILLISECONDS REASON`.
 
 Columns: queue string, time timestamp, verb string, id bigint, tries int, size bigint, milliseconds
-bigint (since the message was pushed), reason string, count bigint. If the path has wildcards, host
-comes first. A line for many messages (`bulk-N`) has count N and no milliseconds; only that of a
-push has an id. Malformed lines, as after a power cut, are left out."""
+bigint (since the push), reason string, count bigint; host first, if the path has wildcards. A line
+for many messages (`bulk-N`) has count N and no milliseconds; only that of a push has an id.
+Malformed lines, as after a power cut, are left out."""
 
 from __future__ import annotations
 
@@ -36,8 +36,7 @@ class Nothing(Missing):
 
 
 def logs(path: str | None = None, queues: Sequence[str] = ()) -> dict[str, int]:
-    """The logs' paths, with their inodes; of all queues if none is named. Raises Missing if there
-    is no such spool or queue, Nothing if there are no logs."""
+    """The logs' paths, with their inodes; of all queues if none is named. Raises Missing."""
     options = Options({"subscribe": ",".join(queues), **({"path": path} if path else {})})
     tops: list[str] = []
     if queues:
@@ -63,16 +62,21 @@ def logs(path: str | None = None, queues: Sequence[str] = ()) -> dict[str, int]:
     return found
 
 
-def read(spark: SparkSession, files: Sequence[str], host_at: int | None = None) -> DataFrame:
-    """Those logs as a table; host: part number `host_at` of the path, counted from its end."""
-    lines = spark.read.text(list(files)).selectExpr("value",
+def table(spark: SparkSession, path: str | None = None, queues: Sequence[str] = ()) -> DataFrame:
+    """The events, as they are now."""
+    options = Options({"path": path} if path else {})
+    lines = spark.read.text(list(logs(path, queues))).selectExpr("value",
         "split(_metadata.file_path, '/') AS path").where(f"value RLIKE '{LINE}'")
     # a queue's directory has a comma for each slash, and % before a dot
     rows = lines.selectExpr(
         "path", "split(value, ' ', 7) AS f",
         "translate(regexp_replace(element_at(path, -2), '^%25', ''), ',', '/') AS queue",
     ).selectExpr("*", "regexp_extract(f[6], '^bulk-([0-9]{1,9})$', 1) AS bulk")
-    host = [] if host_at is None else [f"element_at(path, {-host_at}) AS host"]
+    host = []
+    if options.wild:
+        # after it come the rest of the pattern, the queue and the log
+        rest = len(options.path.split("/")) - options.wildcard + 2
+        host = [f"element_at(path, {-rest}) AS host"]
     return rows.selectExpr(
         *host, "queue", "cast(cast(f[0] AS decimal(14, 2)) AS timestamp) AS time", "f[1] AS verb",
         "cast(nullif(f[2], '-') AS bigint) AS id", "cast(f[3] AS int) AS tries",
@@ -83,21 +87,8 @@ def read(spark: SparkSession, files: Sequence[str], host_at: int | None = None) 
     )
 
 
-def table(spark: SparkSession, path: str | None = None, queues: Sequence[str] = ()) -> DataFrame:
-    """The events, as they are now."""
-    options = Options({"path": path} if path else {})
-    host_at = None
-    if options.wild:
-        parts = options.path.rstrip("/").split("/")
-        first = next(at for at, part in enumerate(parts) if glob.has_magic(part))
-        # after it come the rest of the path, the queue and the log
-        host_at = len(parts) - first + 2
-    return read(spark, list(logs(path, queues)), host_at)
-
-
 def whole(path: str | None, queues: Sequence[str], job: Callable[[], T]) -> T:
-    """Run job(). If a log was rotated meanwhile, it may have been read twice or not at all: then
-    run job() again."""
+    """Run job(), again if a log was rotated meanwhile, and read twice or not at all."""
     for _ in range(5):
         before = logs(path, queues)
         try:

@@ -6,12 +6,11 @@ load again, and it does the rest.
 
 A load is known by its name: --name, or a name made of the queue, the options and each file's path,
 size and time. A load that has ended does nothing when it is run again. If a file changes, even by
-`touch`, that is another load, which loads all rows, also where the one before was killed half-way.
-The checkpoint (`flatq wal`) removes what an abandoned load has staged, after a week.
+`touch`, that is another load of all rows, also where the one before was killed half-way. The
+checkpoint (`flatq wal`) removes what an abandoned load has staged, after a week.
 
-A message is what Spark reads: it passes over blank lines of CSV, and in JSON objects it keeps 17
-digits of a number with a fraction, and turns 1.10 into 1.1. A single column keeps its numbers as
-they are written, and --format text each line as it is."""
+A message is what Spark reads: it passes over blank lines of CSV, and in JSON objects it turns 1.10
+into 1.1. A single column keeps its numbers as they are written, and --format text each line."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ import hashlib
 import os
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
 
 from pyspark.sql import Observation
@@ -40,8 +39,8 @@ FORMATS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "jso
 
 
 def files(path: str) -> list[str]:
-    """The files at a path on this machine, a file, a directory or a pattern, without those that
-    Spark takes for hidden in a directory."""
+    """The files at a path on this machine, or of a pattern, without those that Spark takes for
+    hidden in a directory."""
     found = []
     for top in [path] if os.path.exists(path) else sorted(glob.glob(path)):
         if os.path.isfile(top):
@@ -58,14 +57,12 @@ def kind(path: str, names: list[str]) -> str:
     kinds = {FORMATS.get(os.path.splitext(re.sub(r"\.(gz|bz2|zst)$", "", name))[1].lower())
         for name in names or [path.rstrip("/")]} - {None}
     if len(kinds) != 1:
-        raise Invalid(f"{path}: no table, or tables of several formats: say --format "
-            + "|".join(sorted(set(FORMATS.values()))), 65)
+        raise Invalid(f"{path}: no table, or tables of several formats: say --format", 65)
     return str(kinds.pop())
 
 
 def unread(rows: DataFrame, names: list[str]) -> None:
-    """Raises Invalid if Spark would leave out one of these files: by its rules for names, or by an
-    option that was not given."""
+    """Raises Invalid if Spark would leave out one of these files by its rules for names."""
     read = {os.path.realpath(unquote(urlparse(name).path)) for name in rows.inputFiles()}
     for name in names:
         if os.path.realpath(name) not in read:
@@ -81,8 +78,8 @@ def column(rows: DataFrame, value: str | None) -> str | None:
 
 
 def messages(rows: DataFrame, value: str | None = None) -> DataFrame:
-    """`value`, the bytes of each message: that column, the only column, or all columns as JSON; and
-    `priority` if the table has it."""
+    """`value`, the bytes of each message, that column or all columns as JSON; and `priority` if the
+    table has it."""
     names, value = rows.columns, column(rows, value)
     if value is None:
         others = ", ".join(f"`{name}`" for name in names if name != "priority")
@@ -99,7 +96,11 @@ def messages(rows: DataFrame, value: str | None = None) -> DataFrame:
 
 
 class Load:
-    """One load; the arguments are those of `load`."""
+    """One load.
+
+    form, value, job and encoding: as --format, --value, --name and --encoding; job must be said
+    where the files are not on this machine. options: Spark's, for the format. priority, lease and
+    wait: as for flatq.Queue.push."""
 
     def __init__(self, path: str, queue: str, spool: str | None = None, form: str | None = None,
             value: str | None = None, job: str | None = None, priority: int | None = None,
@@ -126,8 +127,8 @@ class Load:
         top = here if not here or os.path.isdir(here) else re.split(r"[*?\[]", here)[0]
         parted = {"=" in os.path.dirname(name[len(top or ""):]) for name in self.names}
         if len(parted) > 1:
-            raise Invalid(f"{path}: some files lie in NAME=VALUE directories, of which Spark makes "
-                "columns, and some do not: load them apart", 65)
+            raise Invalid(f"{path}: Spark makes columns of NAME=VALUE directories, and some files "
+                "lie in none: load them apart", 65)
         if not self.drained and parted == {False}:
             self.options.setdefault("recursiveFileLookup", "true")
         if job is None:
@@ -143,8 +144,7 @@ class Load:
         self.sink = Sink(Options(self.to, True))
 
     def ended(self) -> bool:
-        """Whether this load has ended before: then nothing is left to do, and Java is not
-        needed."""
+        """Whether this load has ended before; it takes no Java to know."""
         return self.sink.over(named(self.job))
 
     def table(self, spark: SparkSession, **more: str) -> DataFrame:
@@ -171,7 +171,7 @@ class Load:
         if self.ended():
             return None
         if "encoding" in self.options:
-            # Spark itself accepts seven encodings, and with this all that Java has
+            # Spark accepts seven encodings, and with this all that Java has
             spark.conf.set("spark.sql.legacy.javaCharsets", "true")
         elif self.form in ("csv", "json"):
             self.checked(spark)
@@ -187,16 +187,11 @@ class Load:
         return int(counted.get["rows"])
 
 
-def load(spark: SparkSession, path: str, queue: str, spool: str | None = None,
-        form: str | None = None, value: str | None = None, job: str | None = None,
-        priority: int | None = None, lease: int | None = None, wait: int | None = None,
-        encoding: str | None = None, options: Mapping[str, str] | None = None) -> int | None:
-    """Load a table; return the number of rows, or None if that load had ended before.
+def load(spark: SparkSession, *words: Any, **more: Any) -> int | None:
+    """Load a table; return the number of rows, or None if that load had ended before. The other
+    arguments are those of Load.
 
-    form, value, job and encoding: as --format, --value, --name and --encoding; job must be said
-    where the files are not on this machine. options: Spark's, for the format. priority, lease, and
-    wait: as for flatq.Queue.push, and its errors are raised; Missing where there is nothing at
-    path; Invalid where it is no table or cannot be read whole; and what Spark raises:
-    `common.failure` makes one line of each."""
-    return Load(path, queue, spool, form, value, job, priority, lease, wait, encoding,
-        options).run(spark)
+    Raises as flatq.Queue.push does; Missing where there is nothing at the path; Invalid where it is
+    no table or cannot be read whole; and what Spark raises: `common.failure` makes one line of
+    each."""
+    return Load(*words, **more).run(spark)

@@ -47,10 +47,8 @@ class Place:
         self.files = files_of(to, spark)
 
     def check(self, path: str | None = None) -> bool:
-        """Whether the job has anything there. Raises Invalid if something else is there, or if
-        another program put it there.
-
-        path: the directory's name for the moment."""
+        """Whether the job has anything there, or at `path`, the directory's name for the moment.
+        Raises Invalid if anything else is there."""
         path = path or self.path
         try:
             there = {plain(name) for name in self.files.names(path) or ()} - {MARK}
@@ -61,28 +59,27 @@ class Place:
         # CRASH: a mark that was cut short is the only file
         if not there:
             return False
-        mark = self._mark(path)
-        if mark.get("job") != self.job:
-            what = (f"was written by {mark['job']}, not by {self.job}" if "job" in mark
-                else f"holds '{min(there)}', and no mark of {self.job}")
-            raise Invalid(f"{self.to} {what}: say a new directory, or an empty one", 65)
-        if mark.get("to", self.name) != self.name:
-            raise Invalid(f"{self.to} was made as {mark['to']}, and its table goes on only there: "
-                "move it back, or say a new directory", 65)
-        others = sorted(name for name in there if name not in mark["files"]
+        mark, wrong = self._mark(path), ""
+        others = sorted(name for name in there if name not in mark.get("files", ())
             and not (self.job == "drain" and PART.fullmatch(name)))
-        if others:
-            raise Invalid(f"{self.to} holds '{others[0]}', which {self.job} did not put there: "
-                "move that away, or say a new directory", 65)
+        if not mark:
+            wrong = f"holds '{min(there)}', and no mark of {self.job}"
+        elif mark["job"] != self.job:
+            wrong = f"was written by {mark['job']}, not by {self.job}"
+        elif mark.get("to", self.name) != self.name:
+            wrong = f"was made as {mark['to']}, and its table goes on only there"
+        elif others:
+            wrong = f"holds '{others[0]}', which {self.job} did not put there"
+        if wrong:
+            raise Invalid(f"{self.to} {wrong}: say a new directory, or an empty one", 65)
         return True
 
     def _mark(self, path: str) -> dict[str, Any]:
-        if MARK not in (self.files.names(path) or ()):
-            return {}
-        with contextlib.suppress(ValueError):
-            mark = json.loads(self.files.read(f"{path}/{MARK}"))
-            if isinstance(mark, dict) and isinstance(mark.get("files"), list):
-                return mark
+        if MARK in (self.files.names(path) or ()):
+            with contextlib.suppress(ValueError):
+                mark = json.loads(self.files.read(f"{path}/{MARK}"))
+                if isinstance(mark, dict) and "job" in mark and isinstance(mark.get("files"), list):
+                    return mark
         return {}
 
     def mark(self, path: str, files: list[str], **more: str) -> None:

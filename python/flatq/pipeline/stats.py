@@ -1,6 +1,6 @@
-"""Statistics of the events. A message is done when it was popped, deleted or settled. Depth is the
-number of messages that are neither done nor buried, from the first event in the logs. Latency is
-the time since the push, which the logs do not have for bulk pops and settles. Spark counts; what is
+"""Statistics of the events. A message is done when it was popped, deleted or settled. Depth counts
+messages that are neither done nor buried, from the first event in the logs. Latency is the time
+since the push, which the logs do not have for bulk pops and settles. Spark counts; what is
 collected here does not grow with the number of messages."""
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
@@ -60,7 +60,7 @@ class Stats:
     series: dict[str, list[tuple[int, int, int]]] = field(default_factory=dict)
     #: by queue and verb (pop, delete, reserve): how many, and milliseconds at SHARES
     latency: dict[tuple[str, str], tuple[int, list[float]]] = field(default_factory=dict)
-    #: by queue and try: how often handed out for the so-manieth time
+    #: by queue and try: how often handed out
     tries: dict[tuple[str, int], int] = field(default_factory=dict)
     #: by queue and reason: how often buried, and how many still are
     dead: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
@@ -98,8 +98,8 @@ def thin(found: Stats, intervals: int = 20) -> Stats:
         for name, points in found.series.items()
     }
     places = [found.shares.index(share) for share in SHARES]
-    latency = {key: (count, [values[at] for at in places]) for key,
-        (count, values) in found.latency.items()}
+    latency = {key: (count, [values[at] for at in places])
+        for key, (count, values) in found.latency.items()}
     return replace(found, width=found.width * factor, series=series, latency=latency, shares=SHARES)
 
 
@@ -108,9 +108,8 @@ def collect(events: DataFrame, intervals: int = 20,
     """Collect the statistics from a table of events."""
     events = events.selectExpr(
         "concat(host, ':', queue) AS queue" if "host" in events.columns else "queue",
-        "cast(time AS double) AS at", "verb", "id", "tries",
-        "size", "milliseconds", "reason", "count",
-    ).persist()
+        "cast(time AS double) AS at", "verb", "id", "tries", "size", "milliseconds", "reason",
+        "count").persist()
     try:
         found = Stats(overview(events), shares=shares)
         if found.queues:
@@ -123,15 +122,20 @@ def collect(events: DataFrame, intervals: int = 20,
 
 def overview(events: DataFrame) -> list[Queue]:
     queues: dict[str, Queue] = {}
-    sums = (F.sum("count").alias("number"), F.min("at").alias("first"), F.max("at").alias("last"),
-        F.sum("size").alias("bytes"))
-    for row in events.groupBy("queue", "verb").agg(*sums).collect():
-        one = queues.setdefault(row["queue"], Queue(row["queue"]))
-        one.verbs[row["verb"]] = row["number"]
-        one.first, one.last = min(one.first, row["first"]), max(one.last, row["last"])
-        if row["verb"] == "push":
-            one.pushed_bytes = row["bytes"]
+    for name, verb, count, first, last, size in events.groupBy("queue", "verb").agg(F.sum("count"),
+            F.min("at"), F.max("at"), F.sum("size")).collect():
+        one = queues.setdefault(name, Queue(name))
+        one.verbs[verb] = count
+        one.first, one.last = min(one.first, first), max(one.last, last)
+        if verb == "push":
+            one.pushed_bytes = size
     return [queues[name] for name in sorted(queues)]
+
+
+def once_buried(events: DataFrame) -> DataFrame:
+    """What became of each message that was ever buried."""
+    return events.where("verb IN ('bury', 'kick', 'delete')").join(events.where(
+        "verb = 'bury'").select("queue", "id").distinct(), ["queue", "id"])
 
 
 def over_time(events: DataFrame, found: Stats, intervals: int) -> None:
@@ -141,36 +145,32 @@ def over_time(events: DataFrame, found: Stats, intervals: int) -> None:
     # one event alone has no rate: it is not a hundred a second
     found.width = next((width for width in WIDTHS if span / width < intervals),
         WIDTHS[-1]) if span else 1.0
-    at = f"cast(floor(round((at - {found.start!r}D) * 100) / {found.width * 100!r}D) AS int) AS bin"
+    count = int(span / found.width) + 1
+    # what happened at the very end belongs to the last interval, too
+    at = (f"least({count - 1}, cast(floor(round((at - {found.start!r}D) * 100) / "
+        f"{found.width * 100!r}D) AS int)) AS bin")
     names = ", ".join(f"'{verb}'" for verb in DONE)
-    change = (f"CASE WHEN verb = 'push' THEN count WHEN verb IN ({names}) THEN -count "
+    moved = (f"CASE WHEN verb = 'push' THEN count WHEN verb IN ({names}) THEN -count "
         "WHEN verb = 'bury' THEN -1 ELSE 0 END")
     rows = events.selectExpr("queue", at, "if(verb = 'push', count, 0) AS pushed",
-        f"if(verb IN ({names}), count, 0) AS done", f"{change} AS change")
+        f"if(verb IN ({names}), count, 0) AS done", f"{moved} AS change")
     if any("bury" in queue.verbs for queue in found.queues):
         # A kick puts back buried messages, not delayed ones; and a buried message can be deleted
-        buried = events.where("verb = 'bury'").select("queue", "id").distinct()
-        again = events.where("verb IN ('bury', 'kick', 'delete')").join(buried,
-            ["queue", "id"]).selectExpr(
-            "queue", at, "verb",
+        again = once_buried(events).selectExpr("queue", at, "verb",
             "lag(verb) OVER (PARTITION BY queue, id ORDER BY at, verb) AS before",
         ).where("before = 'bury' AND verb IN ('kick', 'delete')")
-        rows = rows.unionByName(again.selectExpr("queue", "bin", "0L AS pushed", "0L AS done",
-            "1L AS change"))
-    count = int(span / found.width) + 1
-    parts = {queue.name: [[0, 0, 0] for _ in range(count)] for queue in found.queues}
-    for row in rows.groupBy("queue", "bin").agg({"pushed": "sum", "done": "sum",
-            "change": "sum"}).collect():
-        # What happened at the very end belongs to the last interval, too
-        part = parts[row["queue"]][min(row["bin"], count - 1)]
-        part[:] = [part[0] + row["sum(pushed)"], part[1] + row["sum(done)"],
-            part[2] + row["sum(change)"]]
-    for name, series in parts.items():
+        rows = rows.union(again.selectExpr("queue", "bin", "0L", "0L", "1L"))
+    parts: dict[tuple[str, int], Any] = {}
+    for row in rows.groupBy("queue", "bin").agg(*(
+            F.sum(name) for name in ("pushed", "done", "change"))).collect():
+        parts[row[0], row[1]] = row[2:]
+    for queue in found.queues:
         depth, points = 0, []
-        for pushed, done, change_ in series:
-            depth += change_
+        for number in range(count):
+            pushed, done, change = parts.get((queue.name, number), (0, 0, 0))
+            depth += change
             points.append((pushed, done, depth))
-        found.series[name] = points
+        found.series[queue.name] = points
 
 
 def delivery(events: DataFrame, found: Stats) -> None:
@@ -179,25 +179,22 @@ def delivery(events: DataFrame, found: Stats) -> None:
     timed = events.where("verb IN ('pop', 'delete', 'reserve') AND milliseconds IS NOT NULL "
         "AND (verb <> 'reserve' OR tries = 1)")
     # exact: the logs count in hundredths of a second, so there are few different values
-    spread = F.expr(f"percentile(milliseconds, array({shares}))").alias("spread")
-    for row in timed.groupBy("queue", "verb").agg(F.count("*").alias("number"), spread).collect():
-        found.latency[row["queue"], row["verb"]] = (row["number"], list(row["spread"]))
+    spread = F.expr(f"percentile(milliseconds, array({shares}))")
+    for queue, verb, count, values in timed.groupBy("queue", "verb").agg(F.count("*"),
+            spread).collect():
+        found.latency[queue, verb] = (count, list(values))
     # `work` logs only how a try ended, so every line with a try counts as one
     handed = events.where("id IS NOT NULL AND tries > 1").select("queue", "id", "tries").distinct()
-    for row in handed.groupBy("queue", "tries").count().collect():
-        found.tries[row["queue"], row["tries"]] = row["count"]
+    for queue, tries, count in handed.groupBy("queue", "tries").count().collect():
+        found.tries[queue, tries] = count
     if not any("bury" in queue.verbs for queue in found.queues):
         return
-    buried = events.where("verb = 'bury'").selectExpr("queue", "id", "at",
-        "coalesce(reason, '-') AS reason")
-    last = events.where("verb IN ('bury', 'kick', 'delete')").join(buried.select("queue",
-        "id").distinct(), ["queue", "id"]).groupBy("queue", "id")
-    still = last.agg(F.expr("max(struct(at, verb))").alias("last")).where(
-        "last.verb = 'bury'").selectExpr("queue", "id", "last.at AS since")
-    for row in buried.join(still, ["queue", "id"], "left").selectExpr("queue", "reason",
-            "if(since = at, 1, 0) AS still").groupBy(
-            "queue", "reason").agg({"*": "count", "still": "sum"}).collect():
-        found.dead[row["queue"], row["reason"]] = (row["count(1)"], row["sum(still)"])
+    # a message is still buried where that is the last that happened to it
+    dead = once_buried(events).selectExpr("queue", "verb", "at", "coalesce(reason, '-') AS reason",
+        "max(struct(at, verb)) OVER (PARTITION BY queue, id) AS last").where("verb = 'bury'")
+    for queue, reason, count, still in dead.groupBy("queue", "reason").agg(F.count("*"),
+            F.expr("sum(if(last.verb = 'bury' AND last.at = at, 1, 0))")).collect():
+        found.dead[queue, reason] = (count, still)
 
 
 def text(found: Stats) -> str:
@@ -215,32 +212,26 @@ def text(found: Stats) -> str:
     for at in range(max(map(len, found.series.values()))):
         when = datetime.fromtimestamp(found.start + at * found.width, where)
         points = [series[at] for series in found.series.values()]
-        rows.append([
-            when.strftime(form)[:22],
-            sum(point[0] for point in points) / found.width,
-            sum(point[1] for point in points) / found.width,
-            *([sum(point[2] for point in points)] if len(points) > 1 else []),
-            *(values[at] for _, values in depths),
-        ])
-    heads = ["from", "pushed/s", "done/s", *(["depth"] if len(found.series) > 1 else []),
+        pushed, done, depth = map(sum, zip(*points))
+        rows.append([when.strftime(form)[:22], pushed / found.width, done / found.width,
+            *[depth] * (len(points) > 1), *(values[at] for _, values in depths)])
+    heads = ["from", "pushed/s", "done/s", *["depth"] * (len(found.series) > 1),
         *(f"depth {name}" for name, _ in depths)]
     parts.append(f"Over time, by {found.width:g} s, in {where}; depth at the end of each\n"
         + grid(heads, rows))
     ends = {"pop": "push to pop", "delete": "push to delete", "reserve": "push to first reserve"}
-    latency = [[queue, ends[verb], count, *values]
+    rows = [[queue, ends[verb], count, *values]
         for (queue, verb), (count, values) in sorted(found.latency.items())]
     heads = ["queue", "from", "messages", *("most" if share == 1 else f"{share * 100:g}%"
         for share in found.shares)]
-    parts.append("Latency, milliseconds\n" + (grid(heads, latency) if latency
-        else "none is in the logs"))
+    parts.append("Latency, milliseconds\n" + (grid(heads, rows) if rows else "none in the logs"))
     rows = []
     for queue in found.queues:
         again = {tries: count for (name, tries), count in found.tries.items() if name == queue.name}
         rows.append([queue.name, sum(again.values()), max(again, default=1),
             *(queue.verbs.get(verb, 0) for verb in BACK.values())])
-    heads = ["queue", "handed out again", "most tries", *BACK]
-    parts.append("Redeliveries\n" + grid(heads, rows))
-    dead = [[*key, *counts] for key, counts in sorted(found.dead.items())]
-    heads = ["queue", "reason", "buried", "still there"]
-    parts.append("Dead letters\n" + (grid(heads, dead) if dead else "none"))
+    parts.append("Redeliveries\n" + grid(["queue", "handed out again", "most tries", *BACK], rows))
+    rows = [[*key, *counts] for key, counts in sorted(found.dead.items())]
+    parts.append("Dead letters\n" + (grid(["queue", "reason", "buried", "still there"], rows)
+        if rows else "none"))
     return "\n\n".join(parts)
