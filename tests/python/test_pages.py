@@ -53,8 +53,8 @@ def looked_at(browser, url, width, dark, **more):
     """What is wrong with the page: texts that cover each other, are cut off, or are hard to
     read."""
     browser.open(url, width, dark, **more)
-    wrong = browser.ask(
-        "{overlaps: overlaps(), cut: cut(), pale: contrasts('body > :not(.plots), svg').filter((one) => one.contrast < 4.5)}")
+    wrong = browser.ask("""{overlaps: overlaps(), cut: cut(), pale: contrasts(
+        'body > :not(.plots), svg').filter((one) => one.contrast < 4.5)}""")
     assert wrong == {"overlaps": [], "cut": [], "pale": []}, (url, width, dark, wrong)
 
 
@@ -110,12 +110,12 @@ def test_report_in_chromium(browser, tmp_path):
         looked_at(browser, url, width, dark)
         assert browser.ask("document.querySelectorAll('figure svg').length") == 5
         assert browser.ask("boxes('svg').length") > 60
-        assert browser.ask(
-            "Math.min(...[...document.querySelectorAll('svg text')].filter(shown).map((text) => text.getBoundingClientRect().height))") > 9
+        assert browser.ask("""Math.min(...[...document.querySelectorAll('svg text')].filter(
+            shown).map((text) => text.getBoundingClientRect().height))""") > 9
         for tile in range(6):
             browser.ask(f"document.querySelectorAll('.tiles b')[{tile}].textContent = '99,999,999'")
-        assert browser.ask(
-            "[...document.querySelectorAll('.tiles b')].every((tile) => tile.scrollWidth <= tile.clientWidth && tile.clientHeight < 40)")
+        assert browser.ask("""[...document.querySelectorAll('.tiles b')].every((tile) =>
+            tile.scrollWidth <= tile.clientWidth && tile.clientHeight < 40)""")
     looked_at(browser, page(measured(0, 1), tmp_path / "one.html"), PHONE, True)
     looked_at(browser, page(stats.Stats([]), tmp_path / "none.html"), PHONE, False)
     text = browser.ask("document.body.innerText")

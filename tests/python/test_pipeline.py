@@ -379,8 +379,8 @@ def test_load(job, flatq, tmp_path):
 
 @pytest.mark.slow
 def test_a_load_reads_what_it_names(job, flatq, tmp_path):
-    """All files below, also under names that Spark takes for patterns; a file that Spark would leave
-    out is refused. Numbers of a single column stay as they are written."""
+    """All files below, also under names that Spark takes for patterns; a file that Spark would
+    leave out is refused. Numbers of a single column stay as they are written."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -485,8 +485,8 @@ def test_a_load_that_has_ended_needs_no_java(job, flatq, tmp_path, monkeypatch):
     (tmp_path / "a.txt").write_text("1\n")
     assert "1 messages" in job("load", "q", "--from", tmp_path / "a.txt").out
     monkeypatch.setattr(command, "session", lambda args: pytest.fail("Java was started"))
-    assert job("load", "q", "--from",
-        tmp_path / "a.txt").out == "load: done before; say --name, another one, to load it once more\n"
+    assert job("load", "q", "--from", tmp_path / "a.txt").out == (
+        "load: done before; say --name, another one, to load it once more\n")
     assert "nothing there" in job("load", "q", "--from", tmp_path / "none.txt", code=66).err[0]
 
 
