@@ -447,7 +447,7 @@ def test_load_of_what_is_not_utf_8(job, flatq, tmp_path):
     lines of a text are bytes, as they are."""
     latin = tmp_path / "latin.csv"
     latin.write_bytes("value,n\nok,1\n\"é\r\n\",2\nÜbung €,3\n".encode("cp1252"))
-    assert "latin.csv: not UTF-8: say --encoding" in job("load", "q", "--from", latin,
+    assert "latin.csv: not UTF-8: say --option encoding=" in job("load", "q", "--from", latin,
         code=65).err[0]
     assert "3 messages" in job("load", "q", "--from", latin, "--encoding", "windows-1252").out
     assert flatq("drain", "-0", "q", check=0).out.split(b"\0")[:-1] == [text.encode() for text in (
@@ -457,8 +457,8 @@ def test_load_of_what_is_not_utf_8(job, flatq, tmp_path):
     assert "b.json.gz: not UTF-8" in job("load", "q", "--from", tmp_path / "b.json.gz",
         code=65).err[0]
     (tmp_path / "latin.json").write_bytes('{"value": "Übung"}\n'.encode("latin1"))
-    assert "1 messages" in job("load", "q", "--from", tmp_path / "latin.json", "--encoding",
-        "ISO-8859-1").out
+    assert "1 messages" in job("load", "q", "--from", tmp_path / "latin.json", "--option",
+        "encoding=ISO-8859-1").out
     assert flatq("pop", "q", check=0).out == "Übung".encode()
     (tmp_path / "lines.txt").write_bytes(b"one\rstill\r\r\ncaf\xe9\r\n\r\nend")
     job("load", "q", "--from", tmp_path / "lines.txt")

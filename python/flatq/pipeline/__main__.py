@@ -88,10 +88,12 @@ def parser() -> argparse.ArgumentParser:
         help="a file or directory: Parquet, CSV with a header, JSON lines, text")
     add("--format", choices=("parquet", "csv", "json", "text"),
         help="default: by the ends of the file names")
-    add("--encoding", metavar="NAME",
-        help="encoding of CSV and JSON (UTF-8; a file that is not UTF-8 is refused)")
     add("--option", type=pair, action="append", default=[], metavar="KEY=VALUE",
-        help="an option of Spark for the format, such as pathGlobFilter=*.csv; may be repeated")
+        help="an option of Spark for the format, such as encoding=ISO-8859-1 for CSV and JSON that "
+        "is not UTF-8, or pathGlobFilter=*.csv; may be repeated")
+    # its name before
+    add("--encoding", dest="option", type=lambda name: ["encoding", name], action="append",
+        help=argparse.SUPPRESS)
     add("--value", metavar="COLUMN",
         help="the column with the message (default: `value`, the only column, or all as JSON)")
     add("--name", metavar="NAME", help="name of this load: a load that has ended is not repeated "
@@ -143,7 +145,7 @@ def _asked(args: argparse.Namespace) -> load.Load:
     from . import load
 
     return load.Load(args.source, args.queue, args.spool, args.format, args.value, args.name,
-        args.priority, args.lease, args.wait, args.encoding, dict(args.option))
+        args.priority, args.lease, args.wait, options=dict(args.option))
 
 
 def _load(spark: SparkSession, args: argparse.Namespace) -> None:

@@ -98,8 +98,8 @@ def messages(rows: DataFrame, value: str | None = None) -> DataFrame:
 class Load:
     """One load.
 
-    form, value, job and encoding: as --format, --value, --name and --encoding; job must be said
-    where the files are not on this machine. options: Spark's, for the format. priority, lease and
+    form, value and job: as --format, --value and --name; job must be said where the files are not
+    on this machine. options: Spark's, for the format; encoding: one of them. priority, lease and
     wait: as for flatq.Queue.push."""
 
     def __init__(self, path: str, queue: str, spool: str | None = None, form: str | None = None,
@@ -117,8 +117,8 @@ class Load:
         #: The table of a drain: only Spark knows its files
         self.drained = bool(here) and os.path.isdir(f"{here}/_spark_metadata")
         given = {**(options or {}), **({"encoding": encoding} if encoding else {})}
-        if encoding and self.form not in ("csv", "json"):
-            raise Invalid("--encoding is for CSV and JSON: lines of a text are loaded as they are",
+        if "encoding" in given and self.form not in ("csv", "json"):
+            raise Invalid("option encoding is for CSV and JSON: lines of a text stay as they are",
                 64)
         self.options = {"mode": "FAILFAST", "mergeSchema": "true",
             **({"lineSep": "\n"} if self.form in ("text", "json") else {}),
@@ -164,7 +164,7 @@ class Load:
         lines = spark.read.options(**where, lineSep="\n").text(self.path)
         bad = lines.where("NOT is_valid_utf8(value)").selectExpr("_metadata.file_path AS name")
         for row in bad.take(1):
-            raise Invalid(f"{row.name}: not UTF-8: say --encoding", 65)
+            raise Invalid(f"{row.name}: not UTF-8: say --option encoding=NAME", 65)
 
     def run(self, spark: SparkSession) -> int | None:
         """The number of rows, or None if the load had ended before."""
