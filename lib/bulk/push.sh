@@ -117,7 +117,7 @@ bulk_flats() {
 }
 
 # bulk_blocks - create the blocks of the stage, by the ids that bulk_count messages get; set
-# bulk_first. Not by awk: where the caller ignores CHLD, its `system` fails
+# bulk_first
 bulk_blocks() {
   unpad "$ids_first"
   bulk_first=$unpadded bulk_block=$((unpadded / 100000))

@@ -57,8 +57,8 @@ bulk_singles() {
   queue_scan "$q/$bulk_place"
   for bulk_path in "$q/$bulk_place"/*; do
     bulk_name=${bulk_path##*/}
-    [ "$bulk_name" != '*' ] && [ "$bulk_got" -lt "$bulk_most" ] || break
-    [ "$bulk_got" -lt "$flat_lines" ] || break
+    [ "$bulk_name" != '*' ] && [ "$bulk_got" -lt "$bulk_most" ] &&
+      [ "$bulk_got" -lt "$flat_lines" ] || break
     [ -z "$scan_name" ] || [ "$bulk_name" \< "$scan_name" ] || break
     slip_parse "$bulk_name" || { set_aside "$bulk_place/$bulk_name" || return; continue; }
     bulk_names="$bulk_names $bulk_name" bulk_got=$((bulk_got + 1))
@@ -137,14 +137,10 @@ bulk_flats() {
 # bulk_print - write out the batch's messages in order, in the form that bulk_mode says
 bulk_print() {
   door_reply large || return
-  if [ "$bulk_mode" = 6 ]; then
-    bulk_coded || bulk_not_printed
-  else
-    piped 'base64 -d' bulk_coded || bulk_not_printed
-  fi
+  if [ "$bulk_mode" = 6 ]; then bulk_coded; else piped 'base64 -d' bulk_coded; fi ||
+    bulk_not_printed
 }
 
-# bulk_not_printed - set `why`, and return 74
 bulk_not_printed() {
   why="queue '$queue': messages could not be written out in full"
   return 74

@@ -199,13 +199,13 @@ door_delivered() {
   return 74
 }
 
-# door_waits SECONDS - tell the guard that the request is read, and how long the client may be
-# silent. If that fails, the guard would end us: a caller that has not done anything yet ends with
-# 74
+# door_waits SECONDS [VERB] - tell the guard that the request is read, and how long the client may
+# be silent; VERB: as in doors/guard.sh. If that fails, the guard would end us: a caller that has
+# not done anything yet ends with 74
 door_waits() {
   # It keeps out all others
   [ -z "$FLATQ_ONE" ] || set -- 0
-  [ -z "$FLATQ_GUARD" ] || printf '\nl %s %s %s\n' "$$" "$1" "$door_verb" >&3
+  [ -z "$FLATQ_GUARD" ] || printf '\nl %s %s %s\n' "$$" "$1" "${2:-$door_verb}" >&3
 }
 
 # door_whole - called once the input has ended; return 65 if we see that the client did not end it

@@ -26,8 +26,6 @@ get_parameters() {
     group_name "$value" || { say_failed $?; return 1; }
     groups=$group group_any=
   fi
-  # With one connection at a time, a GET that waits would keep out the POST
-  [ -z "$FLATQ_ONE" ] || get_wait=0
   # With timeout 0, a second take would return the same message
   [ "$get_lease" != 0 ] || get_most=1
 }

@@ -27,7 +27,7 @@ request_read() {
   [ -n "$request_line" ] || bad 400 'no request line'
   clock_read
   request_began=$now
-  request_limit 431
+  door_waits 0 431
   request_line_parse
   while request_line_read 431 || bad 400 'the request was cut'; do
     [ -n "$request_line" ] || break
@@ -43,11 +43,6 @@ request_read() {
     [ -z "$length" ] || bad 400 'both Content-Length and Transfer-Encoding'
     [ "$version" != HTTP/1.0 ] || bad 400 'Transfer-Encoding in HTTP/1.0'
   fi
-}
-
-# request_limit STATUS - tell the guard what to answer if the next line never ends
-request_limit() {
-  [ -z "$FLATQ_GUARD" ] || printf '\nl %s 0 %s\n' "$$" "$1" >&3
 }
 
 request_line_parse() {
