@@ -1,5 +1,4 @@
-"""Many verbs at once: no message is lost, doubled or changed. Each test runs under each shell; the
-laboratory does more of it (test_history.py)."""
+"""Verbs that meet at one moment. The laboratory's histories have many verbs at once."""
 
 import contextlib
 import os
@@ -27,7 +26,8 @@ def test_a_boot_that_another_verb_sees_first(shell, flatq, stub):
     flatq("push", input=b"x", check=0)
     for record in flatq.spool.glob(".boot/*"):
         record.unlink()
-    stub("mkdir", f'case $* in */.boot*) [ -e "$ONCE" ] || {{ : >"$ONCE"; sh {LIB}/stat >/dev/null; }} ;; esac; exec "$REAL" "$@"')
+    stub("mkdir", f'case $* in */.boot*) [ -e "$ONCE" ] || {{ : >"$ONCE"; '
+        f'sh {LIB}/stat >/dev/null; }} ;; esac; exec "$REAL" "$@"')
     assert flatq("pop", check=0).out == b"x"
 
 

@@ -110,16 +110,6 @@ def test_an_owner_that_lives_keeps_it(shell, flatq):
     empty(flatq)
 
 
-def test_standard_output_that_is_full(shell, flatq):
-    push(flatq, b"keyed " + BIG, "-k", "key")
-    push(flatq, b"second")
-    with open("/dev/full", "wb") as full:
-        assert flatq.start("pop", stdout=full).wait(60) == 74
-    assert b"dup" in flatq("push", "-k", "key", check=0).out
-    assert pop(flatq) == b"keyed " + BIG, "at its old place"
-    assert pop(flatq) == b"second"
-
-
 def test_a_reader_that_is_gone(shell, flatq):
     for verb, body in (("pop", b"small"), ("pop", BIG), ("reserve", b"small"), ("reserve", BIG)):
         push(flatq, body)

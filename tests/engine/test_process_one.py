@@ -16,7 +16,8 @@ BIG = b"0123456789abcdef" * 20000  # more than a pipe holds
 
 # process 1 as any shell can imitate it without rights: a signal to itself has no effect, but for
 # those that a worker traps all the time
-DEAF = 'kill() { case " $*" in *"ALRM $$" | *"CHLD $$" | *"USR"[12]" $$") command kill "$@" ;; *" $$") ;; *) command kill "$@" ;; esac; }; . "$0"'
+DEAF = 'kill() { case " $*" in *"ALRM $$" | *"CHLD $$" | *"USR"[12]" $$") command kill "$@" ;; '\
+    '*" $$") ;; *) command kill "$@" ;; esac; }; . "$0"'
 
 
 # bash unsets the function (shell_forget)

@@ -206,7 +206,8 @@ def test_a_limit_on_size(shell, flatq, spool):
 def test_a_message_that_is_gone_before_the_sync(flatq, stub):
     """A consumer took the message and settled it before the push came to sync. Its body is gone,
     too, but the push has succeeded."""
-    stub("sync", f'[ -e "$HOME/popped" ] || "{flatq.shell}" "{LIB}/pop" >"$HOME/popped"\nexec "$REAL" "$@"')
+    stub("sync", f'[ -e "$HOME/popped" ] || '
+        f'"{flatq.shell}" "{LIB}/pop" >"$HOME/popped"\nexec "$REAL" "$@"')
     flatq.syncs()
     body = b"x" * 300000
     flatq("create", check=0)

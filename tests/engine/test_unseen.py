@@ -1,6 +1,6 @@
-"""Faults that change nothing on the disk, under each shell: an input that fails, a signal between
-two looks, what a power cut or a caller has left. The laboratory's families `ends`, `reads` and
-`pairs` have the others."""
+"""Faults that change nothing on the disk, under each shell: a signal between two looks, what a
+power cut or a caller has left. The laboratory's families `ends`, `reads` and `pairs` have the
+others."""
 
 import os
 import signal
@@ -109,7 +109,8 @@ def test_the_caller_ignores_the_end_of_its_children(flatq):
     """As Perl's programs often do. Some shells pass that on, and an awk cannot wait for what it
     starts then."""
     command = ["python3", "-c",
-        "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execvp(sys.argv[1], sys.argv[1:])"]
+        "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); "
+        "os.execvp(sys.argv[1], sys.argv[1:])"]
     for words, body in ((["push", "-l", "q"], b"1\n2\n"), (["push", "q"], b"3"), (["wal"], b""),
             (["doctor"], b""), (["drain", "q"], b"")):
         done = subprocess.run([*command, *flatq.command(*words)],
@@ -129,7 +130,8 @@ def test_drop_while_somebody_pushes(flatq, stub, tmp_path):
     stub("mv", f'''case $* in
       *.drop.*)
         PATH={flatq.env["PATH"]}
-        {{ printf new | "{flatq.shell}" "{flatq.command("push")[1]}" q >"{out}" 2>"{out}.err"; echo $? >"{out}.code"; }} >/dev/null 2>&1 9>&- &
+        {{ printf new | "{flatq.shell}" "{flatq.command("push")[1]}" q >"{out}" 2>"{out}.err"
+          echo $? >"{out}.code"; }} >/dev/null 2>&1 9>&- &
         until ls "{flatq.spool}"/q/body/* >/dev/null 2>&1; do :; done ;;
       esac
       exec "$REAL" "$@"''')

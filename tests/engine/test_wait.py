@@ -1,5 +1,5 @@
-"""Verbs that wait for a message, or for room: they notice it soon, cost little, stop in time, and leave nothing
-behind.
+"""Verbs that wait for a message, or for room: they notice it soon, cost little, stop in time, and
+leave nothing behind.
 
 In most tests `sleep` goes by the test's clock. So a waiting verb goes on only when it is woken, or
 when the test lets time pass."""

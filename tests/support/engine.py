@@ -195,7 +195,11 @@ def holders(path):
 # less than a fifth of a second, between two looks, ends by itself
 SLEEP = """[ "$1" != 0.025 ] || exec "$REAL" "$1"  # a worker that ends its sleepers (timer_reap)
 case $1 in 0.0* | 0.1*) for=$1 ;; *) for=1000000 ;; esac
-case $1 in *.?) set -- "${1%.*}" "${1#*.}0" ;; *.??) set -- "${1%.*}" "${1#*.}" ;; *) set -- "$1" 00 ;; esac
+case $1 in
+*.?) set -- "${1%.*}" "${1#*.}0" ;;
+*.??) set -- "${1%.*}" "${1#*.}" ;;
+*) set -- "$1" 00 ;;
+esac
 read -r now rest <"$FLATQ_PROC/uptime"
 end=$((${now%.*} * 100 + 1${now#*.} + $1 * 100 + 1$2 - 200))
 printf '%s\\n' "$end" >"$FLATQ_PROC/sleeping/$$"
