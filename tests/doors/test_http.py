@@ -93,6 +93,13 @@ def posted(flatq, group, *bodies):
     return talk(flatq, *(request("POST", f"/queue?group-id={group}", body) for body in bodies))
 
 
+def seconds_of(does):
+    """The processor time of what it starts, whatever else runs, and its result."""
+    before = sum(os.times()[2:4])
+    result = does()
+    return sum(os.times()[2:4]) - before, result
+
+
 def settle(flatq, method, answer, more=""):
     """The status of a DELETE or PATCH with the receipt of an answer to GET."""
     receipt = answer.headers["message-receipt-id"]
@@ -438,32 +445,15 @@ def test_large_refused_over_tcp(flatq, door):
         assert [one.status for one in answers(answer(client))] == [413]
 
 
-def test_keep_alive(flatq, door):
-    door = door()
-    connection = door.connect()
-    for n in range(5):
-        stored = door.ask("POST", f"/queue?group-id=g{n}", b"x", connection=connection)
-        assert stored.status == 200
-        used = connection.sock.getsockname()
-    for _ in range(5):
-        got = door.ask("GET", "/queue", connection=connection)
-        assert door.settle("DELETE", got, connection=connection).status == 200
-    assert connection.sock.getsockname() == used, "one connection"
-    connection.close()
-    line = re.compile(r"Z (?:POST|GET|DELETE) g\d 200 1 \d+$", re.M)
-    wait_for(lambda: len(line.findall(door.log())) == 15, "a line of log for each")
-
-
 def test_keep_alive_of_many_requests(flatq):
-    """The last of many requests in a connection costs as much as the first. The test counts
-    processor time, which does not depend on what else runs."""
+    """The last of many requests in a connection costs as much as the first."""
     posted(flatq, "g", b"x")
 
     def seconds(count):
-        before = os.times()
         both = request("GET", "/queue?visibility-timeout=0"), request("GET", "/x")
-        assert statuses(flatq, *both * count) == [200, 404] * count
-        return sum(os.times()[2:4]) - sum(before[2:4])
+        took, said = seconds_of(lambda: statuses(flatq, *both * count))
+        assert said == [200, 404] * count
+        return took
 
     few, many = seconds(25), seconds(100)
     print("seconds for 50 and 200 requests:", few, many)
@@ -873,8 +863,7 @@ def test_stats_and_metrics(shell, flatq):
 
 
 def test_stats_cost_as_much_as_there_are_groups(flatq):
-    """The test counts processor time, which does not depend on what else runs. One find counts many
-    groups."""
+    """One find counts many groups."""
     flatq("push", "g0", input=b"x", check=0)
 
     def costs(groups):
@@ -883,9 +872,8 @@ def test_stats_cost_as_much_as_there_are_groups(flatq):
                 shutil.copytree(flatq.spool / "g0", flatq.spool / f"g{n}")
         spent = {}
         for target in ("/queue/stats", "/metrics", "/"):
-            before = os.times()
-            assert ask(flatq, "GET", target).body.count(b"g") >= groups
-            spent[target] = sum(os.times()[2:4]) - sum(before[2:4])
+            spent[target], said = seconds_of(lambda: ask(flatq, "GET", target))
+            assert said.body.count(b"g") >= groups
         return spent, flatq.count("http", input=request("GET", "/metrics")).processes
 
     (few, processes), (many, more) = costs(75), costs(300)
@@ -1096,12 +1084,15 @@ def test_documents_multi_threaded_test(flatq, door):
 
     def produce(producer):
         connection = door.connect(60)
+        connection.connect()
+        own = connection.sock.getsockname()
         for n in range(each):
             group, body = f"g{(producer + n) % groups}", f"{producer}.{n}".encode()
             began = time.monotonic()
             said = door.ask("POST", f"/queue?group-id={group}", body, connection=connection)
             assert said.status == 200, said
             stored[producer, n] = began, time.monotonic()
+        assert connection.sock.getsockname() == own, "one connection"
 
     def consume():
         connection = door.connect(60)
@@ -1128,6 +1119,8 @@ def test_documents_multi_threaded_test(flatq, door):
             taker.result()
     found = [message for messages in got.values() for message in messages]
     assert len(found) == len(set(found)) == producers * each
+    line = re.compile(r"Z (?:POST|GET|DELETE) g\d 200 \d+ \d+$", re.M)
+    wait_for(lambda: len(line.findall(door.log())) == 3 * len(found), "a line of log for each")
     for messages in got.values():
         for producer in range(producers):
             own = [n for one, n in messages if one == producer]

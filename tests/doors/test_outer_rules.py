@@ -1,6 +1,5 @@
-"""Rules of the worker and the doors. Each test causes one fault: a process of a pipe fails or is
-killed, a step fails, input would cost much, a client is gone. A stub in PATH, strace or SIGSTOP
-causes the fault, at exactly the moment that matters."""
+"""Faults of the worker and of beanstalk's doors: a process of a pipe fails or is killed, a step
+fails, input would cost much, a client is gone."""
 
 import contextlib
 import os
@@ -14,24 +13,8 @@ import pytest
 from conftest import need, wait_for
 from engine import children, command_of, faulty, lies, push, standing
 from stalk import Direct
-from test_http import ask_status, request
-
-# a stub that is killed the first time
-KILLED = 'if [ ! -e "$ONCE" ]; then : >"$ONCE"; kill -9 "$$"; fi; exec "$REAL" "$@"'
-
-
-@pytest.fixture
-def stalk(flatq):
-    """stalk() is a connection to lib/beanstalk, and its process."""
-    doors = []
-
-    def connect(env=None, door="beanstalk"):
-        doors.append(Direct(flatq, door, env))
-        return doors[-1].connect(), doors[-1].processes[-1]
-
-    yield connect
-    for one in doors:
-        one.end()
+from test_http import ask_status, request, seconds_of
+from test_http_faults import KILLED, LOOKING
 
 
 def rows(flatq, queue="default"):
@@ -56,31 +39,23 @@ def test_a_message_that_is_decoded_in_part_is_decoded_again(shell, flatq, stub, 
 # ---- beanstalk
 
 
-def test_a_handler_that_is_killed_while_its_client_waits_ends_the_connection(shell, flatq, stalk):
+def test_a_handler_that_is_killed_while_its_client_waits_ends_the_connection(shell, flatq):
     """No child of the handler holds the connection, and without launch there is no guard to end
     one."""
-    client, process = stalk()
+    door = Direct(flatq)
+    client, (process,) = door.connect(), door.processes
     client.send(b"reserve\r\n")
     wait_for(lambda: "sleep" in map(command_of, children(process.pid)), "it waits")
     process.kill()
     assert client.rest(20) == b"" and client.ended
 
 
-def test_waiting_for_many_tubes_that_do_not_exist(shell, flatq, stalk):
-    flatq("wal", check=0)
-    client, _ = stalk()
-    for number in range(10):
-        client.ask(b"watch tube-%d" % number)
-    client.ask(b"ignore default")
-    assert client.ask(b"reserve-with-timeout 1") == b"TIMED_OUT\r\n"
-
-
 @pytest.mark.parametrize("holds", [False, True], ids=["nothing", "a job that is soon due"])
-def test_a_damaged_conf_is_neither_a_timeout_nor_a_deadline(flatq, stalk, holds):
+def test_a_damaged_conf_is_neither_a_timeout_nor_a_deadline(flatq, holds):
     flatq("push", "q", input=b"1", check=0)
     flatq("reserve", "-t", "0", "q", check=0)
     (flatq.spool / "q/conf").write_text("garbage\n")
-    client, _ = stalk()
+    client = Direct(flatq).connect()
     if holds:
         client.put(b"x", ttr=1)
         assert client.ask(b"reserve").startswith(b"RESERVED ")
@@ -90,23 +65,23 @@ def test_a_damaged_conf_is_neither_a_timeout_nor_a_deadline(flatq, stalk, holds)
     assert ask_status(flatq, "POST", "/queue?group-id=q", b"2") == 500
 
 
-def test_a_tube_that_is_dropped_while_a_client_reserves(shell, flatq, stalk, stub):
+def test_a_tube_that_is_dropped_while_a_client_reserves(shell, flatq, stub):
     """The job is in a flat file, and the queue is gone when the door has its lock."""
     flatq("push", "-l", "t", input=b"1\n" * 600, check=0)
     assert "queue" in lies(flatq.spool, "t")
     stub("flock", f'[ -e "$ONCE" ] || {{ : >"$ONCE"; rm -r {flatq.spool}/t; }}; exec "$REAL" "$@"')
-    client, _ = stalk()
+    client = Direct(flatq).connect()
     client.ask(b"watch t")
     assert client.ask(b"reserve-with-timeout 0") == b"TIMED_OUT\r\n"
     assert client.ask(b"kick 1") == b"KICKED 0\r\n"
 
 
 @pytest.mark.parametrize("command", [b"stats-tube t", b"pause-tube t 0", b"list-tubes", b"stats"])
-def test_statistics_that_are_not_whole_are_no_answer(flatq, stalk, stub, command):
+def test_statistics_that_are_not_whole_are_no_answer(flatq, stub, command):
     """The awk that adds up the connections is killed."""
     once = stub("awk", '''case "$*" in *stats.awk*) ;; *) exec "$REAL" "$@" ;; esac
 [ -e "$ONCE" ] || exec "$REAL" "$@"; rm "$ONCE"; kill -9 "$$"''').with_suffix(".once")
-    client, _ = stalk()
+    client = Direct(flatq).connect()
     client.ask(b"use t")
     client.put(b"x")
     client.ask(b"use default")
@@ -115,22 +90,22 @@ def test_statistics_that_are_not_whole_are_no_answer(flatq, stalk, stub, command
     assert client.ask(command).split()[0] in (b"OK", b"PAUSED")
 
 
-def test_a_line_that_comes_while_its_client_waits_is_read(shell, flatq, stalk):
-    client, _ = stalk()
+def test_a_line_that_comes_while_its_client_waits_is_read(shell, flatq):
+    client = Direct(flatq).connect()
     client.send(b"reserve-with-timeout 2\r\n")
     wait_for(lambda: list((flatq.spool / ".wait").glob("*")), "it waits")
     client.send(b"list-tube-used\r\n")
     assert (client.reply(), client.reply()) == (b"TIMED_OUT\r\n", b"USING default\r\n")
 
 
-def test_a_body_that_was_cut_in_the_pipe(shell, flatq, stalk, stub):
+def test_a_body_that_was_cut_in_the_pipe(shell, flatq, stub):
     """dd is killed after its first block. The rest of the body reads like the end of one. A body
     under a megabyte is one block."""
     stub("dd", """case $* in *count_bytes*)
           "$REAL" bs=65536 count=1 iflag=fullblock 2>/dev/null; kill -9 "$$" ;;
         esac
         exec "$REAL" "$@" """)
-    client, _ = stalk({"FLATQ_MOST_BYTES": "2000000"})
+    client = Direct(flatq, env={"FLATQ_MOST_BYTES": "2000000"}).connect()
     body = b"x" * 65536 + b"\r\n" * 500_000
     with contextlib.suppress(OSError):  # the door ends the connection before it has read all
         client.send(b"put 0 0 60 %d\r\n" % len(body) + body + b"\r\n")
@@ -162,9 +137,9 @@ def test_a_refused_body_that_was_not_read_is_no_command(flatq, stub, refused):
 
 @pytest.mark.parametrize("command, said", [(b"touch 1", b"TOUCHED"),
     (b"release 1 0 0", b"RELEASED"), (b"bury 1 0", b"BURIED"), (b"delete 1", b"DELETED")])
-def test_a_job_with_which_nothing_could_be_done_is_held_still(flatq, stalk, stub, command, said):
+def test_a_job_with_which_nothing_could_be_done_is_held_still(flatq, stub, command, said):
     fails = stub("mv", '[ ! -e "$ONCE" ] || exit 1; exec "$REAL" "$@"').with_suffix(".once")
-    client, _ = stalk()
+    client = Direct(flatq).connect()
     client.put(b"x")
     assert client.ask(b"reserve").startswith(b"RESERVED 1 ")
     # a touch within the same hundredth of a second would have nothing to rename; the second number
@@ -180,13 +155,6 @@ def test_a_job_with_which_nothing_could_be_done_is_held_still(flatq, stalk, stub
 # ---- the cost of a line: linear in its length
 
 
-def seconds_of(flatq, *args, **more):
-    """The processor time that a verb takes, and its result."""
-    before = sum(os.times()[2:4])
-    done = flatq(*args, **more)
-    return sum(os.times()[2:4]) - before, done
-
-
 @pytest.mark.parametrize("door, begin, middle, end, said", [
     ("beanstalk", b"", b"a" * 200_000 + b"\n" * 500, b"\r\n", b"BAD_FORMAT\r\n"),
     ("beanstalk", b"", b"\n" * 30_000, b"\r\n", b"BAD_FORMAT\r\n"),
@@ -198,8 +166,8 @@ def seconds_of(flatq, *args, **more):
 def test_a_line_costs_as_much_as_it_is_long(shell, flatq, door, begin, middle, end, said):
     """Four times the line must not cost sixteen times as much. A quarter is sent first; where it is
     a job, it gets number 1."""
-    quarter, _ = seconds_of(flatq, door, input=begin + middle[::4] + end)
-    took, done = seconds_of(flatq, door, input=begin + middle + end)
+    quarter, _ = seconds_of(lambda: flatq(door, input=begin + middle[::4] + end))
+    took, done = seconds_of(lambda: flatq(door, input=begin + middle + end))
     assert done.out == said and took < 6 * quarter + 0.2, (took, quarter, done.out[:100],
         done.err[-300:])
 
@@ -209,8 +177,8 @@ def test_a_list_costs_as_much_as_it_is_long(shell, flatq):
     tubes = ["%05d" % number + "x" * 190 for number in range(1000, 1600)]
     watches = "".join(f"watch {tube}\r\n" for tube in tubes)
     ignores = "".join(f"ignore {tubes[number]}\r\n" for number in (-1, 300, 0))
-    before, _ = seconds_of(flatq, "beanstalk", input=watches.encode())
-    took, done = seconds_of(flatq, "beanstalk", input=(watches + ignores).encode())
+    before, _ = seconds_of(lambda: flatq("beanstalk", input=watches.encode()))
+    took, done = seconds_of(lambda: flatq("beanstalk", input=(watches + ignores).encode()))
     assert done.out.split(b"\r\n")[-4:-1] == [b"WATCHING 600", b"WATCHING 599", b"WATCHING 598"]
     assert took - before < 0.9, (took, before)
 
@@ -260,10 +228,10 @@ def test_the_first_of_many_that_are_set_aside(flatq, place):
     assert not slip.exists()
 
 
-def test_a_tube_is_made_by_its_first_job(shell, flatq, stalk):
+def test_a_tube_is_made_by_its_first_job(shell, flatq):
     """However many tubes are watched. A client that waits for a tube without a queue gets its first
     job at once."""
-    client, _ = stalk()
+    client = Direct(flatq).connect()
     for number in range(100):
         client.send(b"watch tube-%d\r\n" % number)
     assert all(client.reply().startswith(b"WATCHING ") for _ in range(100))
@@ -271,7 +239,7 @@ def test_a_tube_is_made_by_its_first_job(shell, flatq, stalk):
     client.send(b"reserve\r\n")
     wait_for(lambda: list(flatq.spool.glob(".doors/wait/*")), "it waits")
     assert not list(flatq.spool.glob("tube-*"))
-    other, _ = stalk()
+    other = Direct(flatq).connect()
     assert other.ask(b"use tube-7") == b"USING tube-7\r\n"
     other.put(b"x")
     assert client.reply() == b"RESERVED 1 1\r\nx\r\n"
@@ -310,11 +278,10 @@ def test_a_door_that_ends_before_its_first_request_says_nothing_of_another_door(
 
 def test_timed_out_is_proved(flatq):
     """A queue that cannot be listed is not empty; nor is one whose lock is not seen once."""
-    looking = "newfstatat,stat,faccessat2,access"
     flatq("push", "q", input=b"job", check=0)
     asked = b"watch q\r\nignore default\r\nreserve-with-timeout 0\r\n"
-    for call, path, when in (("openat", "q/wal", "1+"), (looking, "q/lock", "1"),
-            (looking, "q/lock", "1+")):
+    for call, path, when in (("openat", "q/wal", "1+"), (LOOKING, "q/lock", "1"),
+            (LOOKING, "q/lock", "1+")):
         done = faulty(flatq, call, flatq.spool / path, "beanstalk", when=when, input=asked)
         assert b"TIMED_OUT" not in done.stdout, (path, done)
     assert flatq("beanstalk", input=asked).out.endswith(b"RESERVED 1 3\r\njob\r\n")

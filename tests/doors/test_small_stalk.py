@@ -20,9 +20,7 @@ def says(client, text, *expected):
 
 @pytest.fixture
 def stalk(flatq):
-    one = Direct(flatq, "small-stalk")
-    yield one
-    one.end()
+    return Direct(flatq, "small-stalk")
 
 
 CONVERSATION = [
