@@ -2,14 +2,17 @@
 sqlite3's import, which syncs; beside Python's queues, which sync less; and flatq alone, without
 perl and then without python3 too."""
 
-import os
 import shutil
 import subprocess
+import sys
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from harness import FLOOR, Command, floor, peak_memory
 from rivals import Flatq, Redis, Sqlite
+from run import ROOT
+
+sys.path.insert(0, str(ROOT / "tests/support"))
+import userlands
 
 # What a Python programmer would write; argv has the place. Both commit or save each message: only
 # litequeue can take many at once, in a transaction, which is used. litequeue keeps messages that
@@ -156,11 +159,4 @@ def alone(run):
 
 def path_without(place, names):
     """A PATH that has all programs but these."""
-    place.mkdir()
-    for directory in reversed(os.environ["PATH"].split(os.pathsep)):
-        for program in Path(directory).glob("*"):
-            if not program.name.startswith(names):
-                link = place / program.name
-                link.unlink(missing_ok=True)
-                link.symlink_to(program)
-    return str(place)
+    return userlands.without(place, *names)

@@ -5,10 +5,8 @@ import os
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from pathlib import Path
 
-from harness import FLOOR
+from harness import FLOOR, processes
 from run import ROOT
 
 SIDE_BY_SIDE = 4
@@ -284,12 +282,8 @@ def idle(run):
 def processor(root):
     """Processor seconds of a process and of all below it, with those of children that have
     ended."""
-    rows = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with suppress(OSError):
-                fields = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
-                rows[int(entry.name)] = int(fields[1]), sum(map(int, fields[11:15]))
+    rows = {int(place.name): (int(fields[1]), sum(map(int, fields[11:15])))
+        for place, _, fields in processes()}
     below, found = {root}, 0
     while found != len(below):
         found = len(below)

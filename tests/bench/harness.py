@@ -9,6 +9,7 @@ import statistics
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -103,24 +104,22 @@ def peak_memory(command, stdout):
                 process.wait(0.01)
                 break
             except subprocess.TimeoutExpired:
-                peak = max(peak, page * sum(resident(process.pid)))
+                pages = (int(fields[21]) for _, _, fields in processes()
+                    if int(fields[3]) == process.pid)
+                peak = max(peak, page * sum(pages))
     seconds = time.perf_counter() - begin
     if process.returncode:
         raise RuntimeError(f"{command.name}: {command.argv} ended with {process.returncode}")
     return seconds, peak
 
 
-def resident(session):
-    """Pages in memory, of each process of the session."""
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            try:
-                fields = Path("/proc", entry, "stat").read_text(errors="replace").rpartition(")")[
-                    2].split()
-            except OSError:
-                continue
-            if int(fields[3]) == session:
-                yield int(fields[21])
+def processes():
+    """Of each process: its directory, its name, and the fields of its stat behind that."""
+    for place in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            text = (place / "stat").read_text(errors="replace")
+            name, _, rest = text.partition("(")[2].rpartition(")")
+            yield place, name, rest.split()
 
 
 def first_line(*argv):

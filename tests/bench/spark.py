@@ -7,6 +7,7 @@ The session is a process of .venv's Python, since the bench itself runs without 
 import functools
 import json
 import os
+import re
 import shutil
 import signal
 import statistics
@@ -14,9 +15,13 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 sys.dont_write_bytecode = True
+
+from harness import processes, ratio, spread
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 MILLION = 1_000_000
 OURS, TEXT = "to Parquet", "text to Parquet"
@@ -27,8 +32,6 @@ GOALS = {"to a queue, synced": 400_000, "drain, 250,000 a batch": 200_000}
 def rows(run):
     """Measure in a process of its own, and make rows of what it prints. Without PySpark there is
     only a note."""
-    from harness import ratio, spread
-
     python = ROOT / ".venv/bin/python"
     if not python.exists() or subprocess.run([python, "-c", "import pyspark, pyarrow"],
             capture_output=True).returncode:
@@ -56,13 +59,13 @@ def rows(run):
     largest = sizes[-1] if run.quick else MILLION
     by_name = {(one["name"], one.get("messages")): one for one in found}
     run.raw["pipeline"] = found
-    ours, text = (by_name[name, largest]["seconds"] for name in (OURS, TEXT))
+    flatq, text = (by_name[name, largest]["seconds"] for name in (OURS, TEXT))
     row, other = f"{largest:,} messages to Parquet", "Spark's text and unbase64"
-    run.ratios.append((row, other, 1.11, *ratio(ours, text)))
-    run.raw[row] = {"flatq": ours, other: text}
+    run.ratios.append((row, other, 1.11, *ratio(flatq, text)))
+    run.raw[row] = {"flatq": flatq, other: text}
     if not run.quick:
         run.ratios += aims(by_name)
-    run.detail += [(f"{largest:,} to Parquet", "flatq", *spread(ours)),
+    run.detail += [(f"{largest:,} to Parquet", "flatq", *spread(flatq)),
         (f"{largest:,} to Parquet", "Spark's text", *spread(text))]
     run.notes.append("Pipeline, messages of 100 bytes: a second; seconds of processor for a "
         "million, in the session; the most memory, of Python and of all:")
@@ -100,36 +103,26 @@ def aims(found):
 
 def end(process):
     """End all processes of its session."""
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            try:
-                if os.getsid(int(entry)) == process.pid:
-                    os.kill(int(entry), signal.SIGKILL)
-            except ProcessLookupError:
-                continue
+    for place, _, fields in processes():
+        if int(fields[3]) == process.pid:
+            with suppress(ProcessLookupError):
+                os.kill(int(place.name), signal.SIGKILL)
     process.wait()
 
 
 # ---- the process that measures
 
 
-def processes():
+def ours():
     """For each process of this session: its name, its seconds of processor time with those of its
     ended children, and its bytes in memory, of which shared ones count in shares."""
     tick, mine = os.sysconf("SC_CLK_TCK"), os.getsid(0)
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            try:
-                name, _, rest = Path("/proc", entry,
-                    "stat").read_text(errors="replace").partition("(")[2].rpartition(")")
-                fields = rest.split()
-                if int(fields[3]) == mine:
-                    shared = next((line for line in Path("/proc", entry,
-                        "smaps_rollup").read_text().splitlines() if line.startswith("Pss:")),
-                        "Pss: 0")
-                    yield name, sum(map(int, fields[11:15])) / tick, int(shared.split()[1]) * 1024
-            except OSError:
-                continue
+    for place, name, fields in processes():
+        if int(fields[3]) == mine:
+            with suppress(OSError):
+                shared = re.search(r"^Pss: +(\d+)", (place / "smaps_rollup").read_text(), re.M)
+                size = int(shared[1]) * 1024 if shared else 0
+                yield name, sum(map(int, fields[11:15])) / tick, size
 
 
 def measured(name, messages, act, rounds=1, before=lambda: None):
@@ -144,7 +137,7 @@ def measured(name, messages, act, rounds=1, before=lambda: None):
         def watch():
             last = None
             while not over.wait(0.2):
-                now = list(processes())
+                now = list(ours())
                 found["python"] = max(found["python"],
                     sum(size for kind, _, size in now if kind.startswith("python")))
                 size = sum(size for _, _, size in now)
@@ -154,10 +147,10 @@ def measured(name, messages, act, rounds=1, before=lambda: None):
 
         watcher = threading.Thread(target=watch)
         watcher.start()
-        cpu, begun = sum(cpu for _, cpu, _ in processes()), time.perf_counter()
+        cpu, begun = sum(cpu for _, cpu, _ in ours()), time.perf_counter()
         act()
         found["seconds"].append(time.perf_counter() - begun)
-        found["cpu"].append(sum(cpu for _, cpu, _ in processes()) - cpu)
+        found["cpu"].append(sum(cpu for _, cpu, _ in ours()) - cpu)
         over.set()
         watcher.join()
     return found
