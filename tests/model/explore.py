@@ -181,10 +181,9 @@ class Explorer:
         else:
             state = state._replace(nodes=put(state.nodes, place, KILLED),
                 lock=0 if state.lock == place + 1 else state.lock)
-        return state._replace(
-            there=put(state.there, place, NONE), listings=put(state.listings, place, None),
-            kills=state.kills - 1, holds=frozenset(
-                hold for hold in state.holds if hold[2] or hold[1] != place + 1))
+        holds = frozenset(hold for hold in state.holds if hold[2] or hold[1] != place + 1)
+        return state._replace(there=put(state.there, place, NONE), kills=state.kills - 1,
+            listings=put(state.listings, place, None), holds=holds)
 
     def results(self, state, place, op):
         """(words, result) for every result that the operation can have. A listing that was only
@@ -204,10 +203,8 @@ class Explorer:
                 seen = [tuple(sorted(must.union(more))) for size in range(len(may - must) + 1)
                     for more in combinations(sorted(may - must), size)]
             if kind == "least":
-                seen = sorted({names[:1] for names in seen})
-                for names in seen:
-                    yield f"lists {args[0]}/: first {names[0] if names else 'none'}", names[
-                        0] if names else ""
+                for name in sorted({"".join(names[:1]) for names in seen}):
+                    yield f"lists {args[0]}/: first {name or 'none'}", name
             else:
                 for names in seen:
                     yield f"lists {args[0]}/: {' '.join(names) or 'none'}", names
@@ -221,8 +218,7 @@ class Explorer:
         else:
             words = f"{kind} {' '.join(map(str, args))}".strip()
             yield words + (f"   ({op.note})" if op.note else ""), None
-            if state.lost and kind in ("mv", "rm") and op.child and any(path == args[0] for path,
-                    _ in state.disk):
+            if state.lost and kind in ("mv", "rm") and op.child and args[0] in dict(state.disk):
                 yield f"{words}, which is said to have failed", "status lost"
 
     def step(self, state, place, op, result):
@@ -385,9 +381,11 @@ class Explorer:
     def say(self, disk, kind, args, change):
         state, place = self.now, self.place
         if kind == "begin":
-            ids = (state.acked if self.config.ids
-                else state.settled) if args else state.acked & files.ready(disk).keys(
-                ) - files.in_flight(disk).keys() - state.settled
+            if args:
+                ids = state.acked if self.config.ids else state.settled
+            else:
+                ready = files.ready(disk).keys() - files.in_flight(disk).keys()
+                ids = (state.acked & ready) - state.settled
             change["there"] = put(state.there, place, frozenset(ids))
         elif kind == "empty":
             if state.there[place]:
