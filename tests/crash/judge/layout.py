@@ -1,7 +1,8 @@
 """Read a spool without the verbs: slips, flat files and bodies.
 
-Follows lib/README.md, lib/engine/slip.sh and lib/engine/flat.sh. Use it only while nothing else
-runs on the spool. """
+Follows lib/README.md, lib/engine/slip.sh and lib/engine/flat.sh. While something else runs on the
+spool, a message may be seen twice, or not.
+"""
 from __future__ import annotations
 
 import base64
