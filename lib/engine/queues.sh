@@ -17,9 +17,8 @@ all_queues() {
   names_in "$FLATQ_DIR" || { why="spool $FLATQ_DIR: cannot be listed"; return 74; }
   each_code=0
   for each_name in $names; do
-    if [ ! -d "$FLATQ_DIR/$each_name/wal" ] && ! absent "$FLATQ_DIR/$each_name/wal"; then
-      [ "$each_code" -ne 0 ] || each_code=74 each_why=$why
-    fi
+    there "$FLATQ_DIR/$each_name/wal"
+    [ $? -ne 74 ] || [ "$each_code" -ne 0 ] || each_code=74 each_why=$why
     each_one "$1" "$FLATQ_DIR/$each_name"
   done
   [ $each_code -eq 0 ] || why=$each_why
