@@ -13,6 +13,9 @@ import subprocess
 import sys
 import threading
 import uuid
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -22,9 +25,12 @@ import kills
 from servers import module
 from tables import fill, flatq_spark, java, numbers, table, unsynced  # noqa: F401 (fixtures)
 
+from pyarrow.compute import quantile
+
 from flatq.pipeline import __main__ as command
 from flatq import errors as flatq_errors
-from flatq.pipeline import drain
+from flatq.pipeline import drain, events, stats
+from flatq.pipeline.place import Place
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -44,13 +50,13 @@ class Lasting:
 
 @pytest.fixture
 def job(spark, flatq, monkeypatch, capfdbinary):
-    """job("drain", ...) runs the command in this process, and returns its output, exit code and
-    errors."""
+    """job("drain", ..., says="text") runs the command in this process, and returns its output, exit
+    code and errors. It must say that text, in its output, or in its one line of error."""
     monkeypatch.setattr(command, "session", lambda args: Lasting(spark))
     monkeypatch.setenv("FLATQ_DIR", str(flatq.spool))
     Done = collections.namedtuple("Done", "code out err")
 
-    def run(*words, code=0):
+    def run(*words, code=0, says=""):
         capfdbinary.readouterr()
         try:
             found = command.main([os.fspath(word) for word in words])
@@ -62,47 +68,78 @@ def job(spark, flatq, monkeypatch, capfdbinary):
         done = Done(found, said.out.decode(), err)
         assert done.code == code, done
         if code and code != 70:
-            assert (done.out, len(done.err)) == ("",
-                1) and done.err[0].startswith((words[0] + ": ", "pipeline")), done
+            assert done.out == "" and len(done.err) == 1, done
+            assert done.err[0].startswith((words[0] + ": ", "pipeline")), done
+        assert says in (done.err[0] if code else done.out), done
         return done
 
     return run
 
 
-def test_drain(job, flatq, tmp_path, spark):
+@pytest.fixture
+def drains(job):
+    """drains(PLACE, ...): a drain of the queue `default` to there."""
+    return partial(job, "drain", "default", "--to")
+
+
+@pytest.fixture
+def loads(job):
+    """loads(PLACE, ...): a load from there into the queue `q`."""
+    return partial(job, "load", "q", "--from")
+
+
+def holds(place, count):
+    """Each of so many numbers is in the table, once."""
+    assert sorted(table(place)["value"].to_pylist(), key=int) == numbers(count)
+
+
+def settled(flatq):
+    assert b"reserved 0\n" in flatq("stat", "default", check=0).out
+
+
+def stray(place):
+    """The path of a file that is named like a part of a table there."""
+    return place / f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
+
+
+def popped(flatq, queue="q"):
+    """All messages of the queue."""
+    return flatq("drain", "-0", queue, check=0).out.split(b"\0")[:-1]
+
+
+def test_drain(job, drains, flatq, tmp_path, spark):
     """Each message is in the table once, for Spark and for other readers of the files; also after a
     second run with more messages. What a killed try left is removed."""
     fill(flatq, 0, 1500)
     to = tmp_path / "out"
-    done = job("drain", "default", "--to", to, "--batch", "600")
-    assert done.out == f"drain: 1500 messages in 3 batches to {to}\n" and done.err == []
+    done = drains(to, "--batch", "600")
+    assert (done.out, done.err) == (f"drain: 1500 messages in 3 batches to {to}\n", [])
     empty(flatq)
-    assert b"reserved 0\n" in flatq("stat", "default", check=0).out
-    stray = to / f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
-    stray.write_bytes(next(to.glob("part-*.parquet")).read_bytes())
+    settled(flatq)
+    left_over = stray(to)
+    left_over.write_bytes(next(to.glob("part-*.parquet")).read_bytes())
     fill(flatq, 1500, 1700, "other")
-    assert "200 messages in 1 batch" in job("drain", "default", "other", "--to", to).out
-    assert not stray.exists() and job("drain", "default", "other", "--to",
-        to).out.startswith("drain: 0 messages")
-    rows = table(to)
-    assert sorted(rows["value"].to_pylist(), key=int) == numbers(1700)
-    assert spark.read.parquet(str(to)).selectExpr("count(*)",
-        "count(distinct queue, offset)").first() == (1700, 1700)
+    job("drain", "default", "other", "--to", to, says="200 messages in 1 batch")
+    assert not left_over.exists()
+    job("drain", "default", "other", "--to", to, says="drain: 0 messages")
+    holds(to, 1700)
+    rows = spark.read.parquet(str(to))
+    assert rows.selectExpr("count(*)", "count(distinct queue, offset)").first() == (1700, 1700)
     # headers only on request, in a table of their own
     push(flatq, b"urgent", "-p", "7", "-k", "one")
-    job("drain", "default", "--to", tmp_path / "headers", "--headers")
+    drains(tmp_path / "headers", "--headers")
     [row] = table(tmp_path / "headers").to_pylist()
     assert (row["value"], row["headers"]["priority"], len(row["headers"]["key"])) == (b"urgent", 7,
         33)
     # a table without its checkpoint would lose batches
     (to / "_checkpoint").rename(tmp_path / "gone")
     push(flatq, b"x")
-    assert "_checkpoint is gone" in job("drain", "default", "--to", to, code=65).err[0]
+    drains(to, code=65, says="_checkpoint is gone")
     assert flatq("pop", check=0).out == b"x"
 
 
 @pytest.mark.slow
-def test_one_drain_a_table(job, flatq, tmp_path, spark, monkeypatch):
+def test_one_drain_a_table(drains, flatq, tmp_path, spark, monkeypatch):
     """A second drain to the same table says so, and changes nothing: files that are not part of the
     table yet may be those that the first one is writing."""
     fill(flatq, 0, 300)
@@ -118,20 +155,19 @@ def test_one_drain_a_table(job, flatq, tmp_path, spark, monkeypatch):
     thread.start()
     try:
         wait_for(lambda: failed or (to / "_checkpoint/commits/0").exists(), seconds=300)
-        flight = to / f"part-99999-{uuid.uuid4()}-c000.snappy.parquet"
+        flight = stray(to)
         flight.touch()
         # the handlers of the job are for a process of its own
         with monkeypatch.context() as patch:
             patch.setattr(signal, "signal", lambda *_: None)
             for more in ((), ("--continuous",), ("--consumer", "another")):
-                assert "another drain writes to" in job("drain", "default", "--to", to, *more,
-                    code=75).err[0]
+                drains(to, *more, code=75, says="another drain writes to")
         assert flight.exists() and thread.is_alive(), failed
     finally:
         told.set()
         thread.join()
     assert (failed, flight.exists()) == ([], False)
-    assert sorted(table(to)["value"].to_pylist(), key=int) == numbers(300)
+    holds(to, 300)
     # nor does a drain that fails remove anything: the next drain does
     flight.touch()
     (flatq.spool / "default").rename(flatq.spool / "gone")
@@ -139,14 +175,15 @@ def test_one_drain_a_table(job, flatq, tmp_path, spark, monkeypatch):
         drain.on(spark, ["default"], str(to), str(flatq.spool), told=threading.Event())
     assert flight.exists()
     (flatq.spool / "gone").rename(flatq.spool / "default")
-    job("drain", "default", "--to", to)
+    drains(to)
     assert not flight.exists()
     # it was told to stop before it committed the first batch
-    (tmp_path / "new/_spark_metadata").mkdir(parents=True)
-    (tmp_path / "new/_flatq").write_text(json.dumps({"job": "drain", "files": ["_spark_metadata"]}))
-    (tmp_path / f"new/part-00000-{uuid.uuid4()}-c000.snappy.parquet").touch()
-    drain.end(spark, str(tmp_path / "new"))
-    assert set(os.listdir(tmp_path / "new")) == {"_flatq", "_spark_metadata"}
+    new = tmp_path / "new"
+    (new / "_spark_metadata").mkdir(parents=True)
+    (new / "_flatq").write_text(json.dumps({"job": "drain", "files": ["_spark_metadata"]}))
+    stray(new).touch()
+    drain.end(spark, str(new))
+    assert set(os.listdir(new)) == {"_flatq", "_spark_metadata"}
 
 
 def tree(top):
@@ -155,273 +192,280 @@ def tree(top):
         if path.is_file()}
 
 
-WRITERS = (("drain", "default"), ("events",), ("report",))
+WRITERS = [(words, far) for words in (("drain", "default"), ("events",), ("report",))
+    for far in (False, True) if words != ("report",) or not far]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", WRITERS, ids=lambda words: words[0])
-@pytest.mark.parametrize("far", (False, True), ids=("here", "far"))
+@pytest.mark.parametrize("words, far", WRITERS)
 def test_nothing_of_anybodys_is_deleted(job, flatq, tmp_path, spark, words, far):
     """A table of DataFrame.write, files named like parts of one, another job's directory: the job
     refuses each before it claims anything, here and on a file system that only Hadoop knows. Nor
     does it remove files that were added to its own directory."""
-    authority = f"guard-{words[0]}"
-    spark._jsc.hadoopConfiguration().set(f"fs.viewfs.mounttable.{authority}.link./top",
-        f"file://{tmp_path}")
     fill(flatq, 0, 30)
-    to = f"viewfs://{authority}/top/out" if far else tmp_path / "out"
     out = tmp_path / "out"
+    to = f"{elsewhere(spark, words[0], tmp_path)}/out" if far else out
 
     def refused(text):
         before = tree(out)
-        said = job(*words, "--to", to, code=65).err[0]
-        assert text in said and len(said) < 300 and tree(out) == before, said
+        said = job(*words, "--to", to, code=65, says=text).err[0]
+        assert len(said) < 300 and tree(out) == before, said
         assert not list(tmp_path.glob(".flatq-*"))
 
-    if words[0] == "report" and far:
-        job(*words, "--to", to, code=65)
-        return
-    written = {f"part-00000-{uuid.uuid4()}-c000.snappy.parquet": b"PAR1", "_SUCCESS": b""}
+    written = {stray(out).name: b"PAR1", "_SUCCESS": b""}
     mark = json.dumps({"job": words[0], "files": ["report.html", "one.parquet"]}).encode()
+    other = json.dumps({"job": "another", "files": list(written)}).encode()
     for others, text in (
-        (written, "and no mark"), ({"part-00000.csv": b""}, "part-00000.csv"),
-        ({"part-of-my-thesis.txt": b""}, "thesis"),
-        ({"report.html": b"mine"}, "no mark"), ({".hidden": b""}, ".hidden"),
+        (written, "and no mark"),
+        ({"part-00000.csv": b""}, "part-00000.csv"),
+        ({"report.html": b"mine"}, "no mark"),
+        ({".hidden": b""}, ".hidden"),
         ({**written, "_flatq": b"[1]"}, "no mark"),
-        ({**written, "_flatq": json.dumps({"job": "another", "files": list(written)}).encode()},
-        "was written by another"),
+        ({**written, "_flatq": other}, "was written by another"),
         ({"one.parquet": b"", "_flatq": mark, "part-00000.csv": b""}, "part-00000.csv"),
-        ({**written, "_flatq": mark}, "_SUCCESS"), ({"one.parquet.mine": b"", "_flatq": mark},
-        "one.parquet.mine"),
+        ({**written, "_flatq": mark}, "_SUCCESS"),
+        ({"one.parquet.mine": b"", "_flatq": mark}, "one.parquet.mine"),
     ):
         shutil.rmtree(out, ignore_errors=True)
         out.mkdir()
-        for name, text_ in others.items():
-            (out / name).write_bytes(text_)
+        for name, content in others.items():
+            (out / name).write_bytes(content)
         refused(text)
-    assert b"ready 30\n" in flatq("stat", "default",
-        check=0).out and not list((flatq.spool / "default").glob("claimed/drain*"))
+    assert b"ready 30\n" in flatq("stat", "default", check=0).out
+    assert not list((flatq.spool / "default").glob("claimed/drain*"))
     shutil.rmtree(out)
     out.write_text("mine")
-    assert "is no directory" in job(*words, "--to", to,
-        code=65).err[0] and out.read_text() == "mine"
+    job(*words, "--to", to, code=65, says="is no directory")
+    assert out.read_text() == "mine"
     out.unlink()
     if words[0] == "drain":
         # a mark that was cut short is the only file
         out.mkdir()
         (out / "_flatq").write_text('{"job": "dr')
         for count in (30, 0):
-            assert f" {count} messages" in job(*words, "--to", to).out
+            job(*words, "--to", to, says=f" {count} messages")
         spark.range(3).write.mode("append").parquet(str(out))
         refused("_SUCCESS")
+
+
+def elsewhere(spark, name, place):
+    """The address of a place on a file system that only Hadoop knows, as hdfs:// is."""
+    mounts = f"fs.viewfs.mounttable.{name}.link./top"
+    spark._jsc.hadoopConfiguration().set(mounts, f"file://{place}")
+    return f"viewfs://{name}/top"
+
+
+def test_report_writes_here_only(job, tmp_path, spark):
+    job("report", "--to", elsewhere(spark, "report", tmp_path), code=65)
 
 
 @pytest.mark.slow
 def test_what_comes_while_a_job_runs(flatq, tmp_path, spark):
     """Files that somebody puts into the directory meanwhile stay. The job does not replace a table
     that has such files, and a drain removes nothing."""
-    from flatq.pipeline.place import Place
+    out, link = tmp_path / "out", tmp_path / "link"
 
-    own = Place("events", str(tmp_path / "out"))
-    with own.replaced() as new:
-        os.mkdir(new)
-        open(f"{new}/one", "w").close()
-    with pytest.raises(flatq_errors.Invalid, match="holds 'mine'"), own.replaced() as new:
-        os.mkdir(new)
-        open(f"{new}/two", "w").close()
-        (tmp_path / "out/mine").touch()
-    assert set(os.listdir(tmp_path / "out")) == {"_flatq", "one", "mine"}
+    @contextlib.contextmanager
+    def replaced(place, name):
+        with Place("events", str(place)).replaced() as new:
+            os.mkdir(new)
+            open(f"{new}/{name}", "w").close()
+            yield
+
+    with replaced(out, "one"):
+        pass
+    with pytest.raises(flatq_errors.Invalid, match="holds 'mine'"), replaced(out, "two"):
+        (out / "mine").touch()
+    assert set(os.listdir(out)) == {"_flatq", "one", "mine"}
     # a job that fails leaves all as it was, and leaves a link to the directory a link
-    (tmp_path / "out/mine").unlink()
-    (tmp_path / "link").symlink_to("out")
-    with pytest.raises(RuntimeError), Place("events", str(tmp_path / "link")).replaced() as new:
+    (out / "mine").unlink()
+    link.symlink_to("out")
+    with pytest.raises(RuntimeError), replaced(link, "two"):
         raise RuntimeError
-    with Place("events", str(tmp_path / "link")).replaced() as new:
-        os.mkdir(new)
-        open(f"{new}/three", "w").close()
-    assert set(os.listdir(tmp_path / "out")) == {"_flatq",
-        "three"} and (tmp_path / "link").is_symlink()
+    with replaced(link, "three"):
+        pass
+    assert set(os.listdir(out)) == {"_flatq", "three"} and link.is_symlink()
     assert {path.name for path in tmp_path.iterdir()} - {"home", "spool"} == {"out", "link"}
     fill(flatq, 0, 10)
     to = tmp_path / "table"
     drain.once(spark, ["default"], str(to), str(flatq.spool))
-    stray = to / f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
-    for name in (stray, to / "part-of-my-thesis.txt"):
-        name.write_text("mine")
+    part, thesis = stray(to), to / "part-of-my-thesis.txt"
+    for path in (part, thesis):
+        path.write_text("mine")
     drain.end(spark, str(to))
-    assert stray.exists() and (to / "part-of-my-thesis.txt").exists()
-    (to / "part-of-my-thesis.txt").unlink()
+    assert part.exists() and thesis.exists()
+    thesis.unlink()
     drain.end(spark, str(to))
-    assert not stray.exists()
+    assert not part.exists()
 
 
 @pytest.mark.slow
-def test_a_table_that_was_moved(job, flatq, tmp_path):
+def test_a_table_that_was_moved(drains, flatq, tmp_path):
     """drain refuses a table that was moved, before it claims anything. Moved back, the table goes
     on where it was."""
+    out, moved = tmp_path / "out", tmp_path / "moved"
     fill(flatq, 0, 10)
-    job("drain", "default", "--to", tmp_path / "out")
+    drains(out)
     fill(flatq, 10, 20)
-    (tmp_path / "out").rename(tmp_path / "moved")
-    assert f"was made as {tmp_path / 'out'}" in job("drain", "default", "--to", tmp_path / "moved",
-        code=65).err[0]
+    out.rename(moved)
+    drains(moved, code=65, says=f"was made as {out}")
     assert b"ready 10\n" in flatq("stat", "default", check=0).out
-    (tmp_path / "moved").rename(tmp_path / "out")
-    assert "10 messages" in job("drain", "default", "--to", tmp_path / "out").out
-    assert sorted(table(tmp_path / "out")["value"].to_pylist(), key=int) == numbers(20)
+    moved.rename(out)
+    drains(out, says="10 messages")
+    holds(out, 20)
 
 
 @pytest.mark.slow
-def test_a_table_elsewhere(job, flatq, tmp_path, spark):
-    """On a file system that only Hadoop knows, as hdfs:// is: drained exactly once, settled, and
-    loaded by a name."""
+def test_a_table_elsewhere(job, drains, flatq, tmp_path, spark):
+    """On a file system that only Hadoop knows: drained exactly once, settled, and loaded by a
+    name."""
     far = tmp_path / "far"
     far.mkdir()
-    spark._jsc.hadoopConfiguration().set("fs.viewfs.mounttable.elsewhere.link./top",
-        f"file://{far}")
+    top = elsewhere(spark, "elsewhere", far)
     fill(flatq, 0, 300)
-    to = "viewfs://elsewhere/top/out"
-    assert "300 messages" in job("drain", "default", "--to",
-        to).out and "0 messages" in job("drain", "default", "--to", to).out
-    assert sorted(table(far / "out")["value"].to_pylist(), key=int) == numbers(300)
-    assert b"reserved 0\n" in flatq("stat", "default", check=0).out
-    assert "say --name" in job("load", "back", "--from", to, "--format", "parquet", code=65).err[0]
-    words = ("load", "back", "--from", to, "--format", "parquet", "--name", "far")
-    assert "300 messages" in job(*words).out and "done before" in job(*words).out
-    assert sorted(flatq("drain", "back", check=0).out.split(), key=int) == numbers(300)
-    assert re.match(r"events: \d+ events", job("events", "--to",
-        "viewfs://elsewhere/top/events").out)
+    for count in (300, 0):
+        drains(f"{top}/out", says=f"{count} messages")
+    holds(far / "out", 300)
+    settled(flatq)
+    words = ("load", "back", "--from", f"{top}/out", "--format", "parquet")
+    job(*words, code=65, says="say --name")
+    for said in ("300 messages", "done before"):
+        job(*words, "--name", "far", says=said)
+    assert sorted(popped(flatq, "back"), key=int) == numbers(300)
+    job("events", "--to", f"{top}/events", says="events: ")
     assert list((far / "events").glob("part-*.parquet"))
     # Spark would take new batches for old ones and skip them, and the drain would settle them
     shutil.rmtree(far / "out/_checkpoint")
-    assert "_checkpoint is gone" in job("drain", "default", "--to", to, code=65).err[0]
+    drains(f"{top}/out", code=65, says="_checkpoint is gone")
+
+
+#: {file: its text}
+FILES = {"file": "", "bad.json": '{"a": 1}\n{"a": \n', "a.csv": "a,b\n1,2\n", "two.txt": "1\n2\n",
+    **{f"{n}.json": '{"value": "x", "priority": %s}\n' % text
+        for n, text in enumerate(('"high"', "-1", '"1.5"', "4294967296"))}}
+#: the command, its code, and what it says; @ is the test's directory
+REFUSED = [
+    ("drain none --to @/out", 66, "no queue 'none'"), ("stats none", 66, "no queue 'none'"),
+    ("drain default", 64, ""), ("sing", 64, ""), ("drain default --to @/x --batch none", 64, ""),
+    ("drain default --to @/x --consumer ../x", 65, "bad name"),
+    ("events --to @/file/under", 74, ""), ("events --spool @/none --to @/y", 66, "no spool"),
+    ("load q --from @/none.csv", 66, "nothing there"), ("load q --from @/file", 65, "--format"),
+    ("load q --from @/bad.json", 65, ""), ("load ../q --from @/a.csv", 65, "bad queue name"),
+    ("load q --from @/a.csv --value c", 65, "no column 'c'"),
+    ("load small --from @/two.txt", 75, "has a bound below 2"),
+    ("load shut --from @/two.txt", 69, "is closed"),
+    ("load q --from @/0.json", 65, "high"), ("load q --from @/1.json", 65, "-1"),
+    ("load q --from @/2.json", 65, "1.5"), ("load q --from @/3.json", 65, "4294967296"),
+    ("load q --from @/two.txt --priority -1", 65, "option priority"),
+    (f"load q --from @/two.txt --lease {1 << 32}", 65, "option lease"),
+    ("load q --from @/two.txt --wait -1", 65, "option wait"),
+    ("load q --from @/two.txt --name ../x", 65, "option jobId"),
+]
 
 
 @pytest.mark.new
 def test_refused(job, flatq, tmp_path):
     """One clear line on stderr, and the project's exit codes."""
-    assert "no spool" in job("drain", "default", "--to", tmp_path / "out", code=66).err[0]
+    job("drain", "default", "--to", tmp_path / "out", code=66, says="no spool")
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
     push(flatq, b"1")
-    assert "no queue 'none'" in job("drain", "none", "--to", tmp_path / "out", code=66).err[0]
-    assert "no queue 'none'" in job("stats", "none", code=66).err[0]
-    job("drain", "default", code=64)
-    job("sing", code=64)
-    job("drain", "default", "--to", tmp_path / "x", "--batch", "none", code=64)
-    assert "bad name" in job("drain", "default", "--to", tmp_path / "x", "--consumer", "../x",
-        code=65).err[0]
-    (tmp_path / "file").write_text("")
-    job("events", "--to", tmp_path / "file/under", code=74)
-    assert "nothing there" in job("load", "q", "--from", tmp_path / "none.csv", code=66).err[0]
-    assert "--format" in job("load", "q", "--from", tmp_path / "file", code=65).err[0]
-    (tmp_path / "bad.json").write_text('{"a": 1}\n{"a": \n')
-    job("load", "q", "--from", tmp_path / "bad.json", code=65)
-    (tmp_path / "a.csv").write_text("a,b\n1,2\n")
-    assert "no column 'c'" in job("load", "q", "--from", tmp_path / "a.csv", "--value", "c",
-        code=65).err[0]
-    assert "bad queue name" in job("load", "../q", "--from", tmp_path / "a.csv", code=65).err[0]
     flatq("create", "-b", "1", "small", check=0)
-    (tmp_path / "two.txt").write_text("1\n2\n")
-    assert "has a bound below 2" in job("load", "small", "--from", tmp_path / "two.txt",
-        code=75).err[0]
-    flatq("close", "small", check=0)
-    assert "is closed" in job("load", "small", "--from", tmp_path / "two.txt", code=69).err[0]
-    assert "no spool" in job("events", "--spool", tmp_path / "none", "--to", tmp_path / "y",
-        code=66).err[0]
+    flatq("create", "shut", check=0)
+    flatq("close", "shut", check=0)
+    for words, code, text in REFUSED:
+        words = words.replace("@", str(tmp_path)).split()
+        assert len(job(*words, code=code, says=text).err[0]) < 300
     assert flatq("drain", check=0).out == b"1\n"
 
 
 @pytest.mark.slow
-def test_damaged_and_lost(job, flatq, tmp_path):
+def test_damaged_and_lost(drains, flatq, tmp_path):
     fill(flatq, 0, 600)
     claimed = flatq("claim", "-c", "me", "default", check=0).out.split()[2].decode()
-    file = next(path for path in sorted(os.scandir(claimed), key=lambda path: path.name))
-    lines = open(file.path, "rb").read().splitlines(True)
-    with open(file.path, "wb") as out:
-        out.write(b"".join([*lines[:4], b"?" + lines[4], *lines[5:]]))
-    assert "line 5 is damaged" in job("drain", "default", "--to", tmp_path / "out", "--consumer",
-        "me", code=65).err[0]
-    assert "599 messages" in job("drain", "default", "--to", tmp_path / "out", "--consumer", "me",
-        "--lossy").out
+    file = min(Path(claimed).iterdir())
+    lines = file.read_bytes().splitlines(True)
+    lines[4] = b"?" + lines[4]
+    file.write_bytes(b"".join(lines))
+    words = (tmp_path / "out", "--consumer", "me")
+    drains(*words, code=65, says="line 5 is damaged")
+    drains(*words, "--lossy", says="599 messages")
     assert len(set(table(tmp_path / "out")["value"].to_pylist())) == 599
 
 
-def test_load(job, flatq, tmp_path):
+def test_load(job, loads, flatq, tmp_path):
     """CSV, JSON, text and Parquet are loaded. A load that is run again does nothing. A drained
     table can be loaded."""
-    (tmp_path / "a.csv").write_text('name,size\n"x, ""y""\n",7\nz,\n')
-    assert job("load", "q", "--from", tmp_path / "a.csv").out == "load: 2 messages to queue q\n"
-    assert [json.loads(line) for line in flatq("drain", "-0", "q",
-        check=0).out.split(b"\0")[:-1]] == [
+    for name, text in {"a.csv": 'name,size\n"x, ""y""\n",7\nz,\n',
+            "b.json": '{"value": "é", "priority": 9}\n{"value": "urgent", "priority": 1}\n',
+            "c.txt": "one\n\ntwo\n"}.items():
+        (tmp_path / name).write_text(text)
+    assert loads(tmp_path / "a.csv").out == "load: 2 messages to queue q\n"
+    assert [json.loads(body) for body in popped(flatq)] == [
         {"name": 'x, "y"\n', "size": "7"}, {"name": "z", "size": None}]
-    assert "done before" in job("load", "q", "--from", tmp_path / "a.csv").out
+    loads(tmp_path / "a.csv", says="done before")
     empty(flatq, "q")
-    assert "2 messages" in job("load", "q", "--from", tmp_path / "a.csv", "--name", "again",
-        "--value", "name").out
-    assert sorted(flatq("drain", "-0", "q", check=0).out.split(b"\0")[:-1]) == [b'x, "y"\n', b"z"]
-    (tmp_path / "b.json").write_text(
-        '{"value": "é", "priority": 9}\n{"value": "urgent", "priority": 1}\n')
-    job("load", "q", "--from", tmp_path / "b.json")
-    assert flatq("drain", "q", check=0).out == "urgent\né\n".encode()
-    (tmp_path / "c.txt").write_text("one\n\ntwo\n")
-    job("load", "q", "--from", tmp_path / "c.txt")
-    assert sorted(flatq("drain", "q", check=0).out.splitlines()) == [b"", b"one", b"two"]
+    loads(tmp_path / "a.csv", "--name", "again", "--value", "name", says="2 messages")
+    assert sorted(popped(flatq)) == [b'x, "y"\n', b"z"]
+    loads(tmp_path / "b.json")
+    assert popped(flatq) == [b"urgent", "é".encode()]
+    loads(tmp_path / "c.txt")
+    assert sorted(popped(flatq)) == [b"", b"one", b"two"]
     bodies = [b"", b"\0\n", bytes(range(256)), *numbers(500)]
     for body in bodies[:3]:
         push(flatq, body)
     fill(flatq, 0, 500)
     job("drain", "default", "--to", tmp_path / "out")
-    assert "503 messages" in job("load", "back", "--from", tmp_path / "out").out
-    assert "done before" in job("load", "back", "--from", tmp_path / "out").out
+    for said in ("503 messages", "done before"):
+        job("load", "back", "--from", tmp_path / "out", says=said)
     job("drain", "back", "--to", tmp_path / "out2")
     assert sorted(table(tmp_path / "out2")["value"].to_pylist()) == sorted(bodies)
     assert flatq("doctor", check=0).out == b""
 
 
 @pytest.mark.slow
-def test_a_load_reads_what_it_names(job, flatq, tmp_path):
+def test_a_load_reads_what_it_names(loads, flatq, tmp_path):
     """All files below, also under names that Spark takes for patterns; a file that Spark would
     leave out is refused. Numbers of a single column stay as they are written."""
     import pyarrow as pa
     from pyarrow import parquet
 
-    def loads(name, files, expected, *more, code=0):
+    def reads(name, files, expected, *more, **said):
         for path, text in files.items():
             (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / path).write_text(text)
-        said = job("load", "q", "--from", tmp_path / name, *more, code=code)
-        assert sorted(flatq("drain", "q", check=66 if code else 0).out.decode().splitlines(
-            )) == expected
-        return said.err
+        loads(tmp_path / name, *more, **said)
+        assert sorted(flatq("drain", "q").out.decode().splitlines()) == expected
 
-    loads("in", {"in/top.txt": "top\n", "in/2026/deep.txt": "deep\n"}, ["deep", "top"])
-    loads("in", {}, ["deep"], "--option", "pathGlobFilter=d*", "--name", "some")
-    loads("x*", {"x1.txt": "1\n", "x2/s/b.txt": "2\n"}, ["1", "2"])
-    loads("d[1]", {"d[1]/a.txt": "in d[1]\n", "d1/a.txt": "in d1\n"}, ["in d[1]"])
-    loads("what?.txt", {"what?.txt": "x\n", "whatA.txt": "A\n"}, ["x"])
-    loads("k", {"k/n=1/a.csv": "a\nx\n", "k/n=2/a.csv": "a\ny\n"},
+    reads("in", {"in/top.txt": "top\n", "in/2026/deep.txt": "deep\n"}, ["deep", "top"])
+    reads("in", {}, ["deep"], "--option", "pathGlobFilter=d*", "--name", "some")
+    reads("x*", {"x1.txt": "1\n", "x2/s/b.txt": "2\n"}, ["1", "2"])
+    reads("d[1]", {"d[1]/a.txt": "in d[1]\n", "d1/a.txt": "in d1\n"}, ["in d[1]"])
+    reads("what?.txt", {"what?.txt": "x\n", "whatA.txt": "A\n"}, ["x"])
+    reads("k", {"k/n=1/a.csv": "a\nx\n", "k/n=2/a.csv": "a\ny\n"},
         ['{"a":"x","n":1}', '{"a":"y","n":2}'])
-    loads("v", {"v/_p=1/a.csv": "a\nx\n"}, ['{"a":"x","_p":1}'])
-    assert "load them apart" in loads("mix", {"mix/top.csv": "a\nx\n", "mix/n=1/a.csv": "a\nx\n"},
-        [], code=65)[0]
-    loads("run=5/in*.txt", {"run=5/in1.txt": "1\n", "run=5/_SUCCESS": ""}, ["1"])
+    reads("v", {"v/_p=1/a.csv": "a\nx\n"}, ['{"a":"x","_p":1}'])
+    reads("mix", {"mix/top.csv": "a\nx\n", "mix/n=1/a.csv": "a\nx\n"}, [], code=65,
+        says="load them apart")
+    reads("run=5/in*.txt", {"run=5/in1.txt": "1\n", "run=5/_SUCCESS": ""}, ["1"])
     (tmp_path / "linked").mkdir()
     (tmp_path / "linked/in").symlink_to(tmp_path / "in")
-    loads("linked", {"linked/a.txt": "a\n"}, ["a", "deep", "top"])
+    reads("linked", {"linked/a.txt": "a\n"}, ["a", "deep", "top"])
     for name, files in (("_data.txt", {"_data.txt": "x\n"}),
             ("copy", {"copy/a.txt": "x\n", "copy/b.txt._COPYING_": "y\n"})):
-        loads(name, files, [], "--format", "text", code=65)
-    loads("p.json", {"p.json": '{"value": 1.10, "priority": 5}\n'}, ["1.10"])
-    loads("n.json", {
+        reads(name, files, [], "--format", "text", code=65)
+    reads("p.json", {"p.json": '{"value": 1.10, "priority": 5}\n'}, ["1.10"])
+    reads("n.json", {
         "n.json": '{"value": 12345678901234567.891}\n{"value": 1}\n{"value": "1.10"}\n'},
         ["1", "1.10", "12345678901234567.891"])
     (tmp_path / "pq").mkdir()
     parquet.write_table(pa.table({"a": [1], "z": ["k"]}), tmp_path / "pq/a.parquet")
     parquet.write_table(pa.table({"a": [2], "z": ["l"], "y": [3]}), tmp_path / "pq/b.parquet")
-    loads("pq", {}, ['{"a":1,"z":"k","y":null}', '{"a":2,"z":"l","y":3}'])
+    reads("pq", {}, ['{"a":1,"z":"k","y":null}', '{"a":2,"z":"l","y":3}'])
 
 
 @pytest.mark.slow
-def test_a_drain_that_was_killed_goes_on_under_another_path(job, flatq, tmp_path, monkeypatch):
+def test_a_drain_that_was_killed_goes_on_under_another_path(drains, flatq, tmp_path, monkeypatch):
     """It was killed behind Spark's commit, before it settled. The same spool is named by a pattern
     then; once its table had each message twice."""
     spool, out = tmp_path / "h/one/spool", tmp_path / "out"
@@ -430,89 +474,68 @@ def test_a_drain_that_was_killed_goes_on_under_another_path(job, flatq, tmp_path
         env={"FLATQ_DIR": str(spool)}, check=0)
     with monkeypatch.context() as patch:
         patch.setattr(drain, "end", lambda *words: 1 / 0)
-        job("drain", "default", "--to", out, "--spool", spool, code=70)
+        drains(out, "--spool", spool, code=70)
     part = max(out.glob("part-*"), key=lambda path: path.stat().st_size)
     whole = part.read_bytes()
     part.write_bytes(whole[:-1])
-    assert "not there in full" in job("drain", "default", "--to", out, "--spool", spool,
-        code=74).err[0]
+    drains(out, "--spool", spool, code=74, says="not there in full")
     part.write_bytes(whole)
-    job("drain", "default", "--to", out, "--spool", tmp_path / "h/*/spool")
-    assert sorted(table(out)["value"].to_pylist(), key=int) == numbers(100)
+    drains(out, "--spool", tmp_path / "h/*/spool")
+    holds(out, 100)
 
 
 @pytest.mark.slow
-def test_load_of_what_is_not_utf_8(job, flatq, tmp_path):
+def test_load_of_what_is_not_utf_8(loads, flatq, tmp_path):
     """A CSV or JSON file in another encoding is refused, and read if the encoding is named. The
     lines of a text are bytes, as they are."""
-    latin = tmp_path / "latin.csv"
-    latin.write_bytes("value,n\nok,1\n\"é\r\n\",2\nÜbung €,3\n".encode("cp1252"))
-    assert "latin.csv: not UTF-8: say --option encoding=" in job("load", "q", "--from", latin,
-        code=65).err[0]
-    assert "3 messages" in job("load", "q", "--from", latin, "--encoding", "windows-1252").out
-    assert flatq("drain", "-0", "q", check=0).out.split(b"\0")[:-1] == [text.encode() for text in (
-        "ok", "é\r\n", "Übung €")]
-    with gzip.open(tmp_path / "b.json.gz", "wb") as file:
-        file.write(b'{"value": "1"}\n' * 100000 + b'{"value": "\xe9"}\n')
-    assert "b.json.gz: not UTF-8" in job("load", "q", "--from", tmp_path / "b.json.gz",
-        code=65).err[0]
-    (tmp_path / "latin.json").write_bytes('{"value": "Übung"}\n'.encode("latin1"))
-    assert "1 messages" in job("load", "q", "--from", tmp_path / "latin.json", "--option",
-        "encoding=ISO-8859-1").out
-    assert flatq("pop", "q", check=0).out == "Übung".encode()
-    (tmp_path / "lines.txt").write_bytes(b"one\rstill\r\r\ncaf\xe9\r\n\r\nend")
-    job("load", "q", "--from", tmp_path / "lines.txt")
-    assert flatq("drain", "-0", "q", check=0).out.split(b"\0")[:-1] == [b"one\rstill\r", b"caf\xe9",
-        b"", b"end"]
-    job("load", "q", "--from", tmp_path / "lines.txt", "--encoding", "utf-8", code=64)
-    assert "none" in job("load", "q", "--from", latin, "--encoding", "none", code=65).err[0]
+    csv, zipped, latin, text = (tmp_path / name for name in ("a.csv", "b.json.gz", "c.json",
+        "d.txt"))
+    csv.write_bytes("value,n\nok,1\n\"é\r\n\",2\nÜbung €,3\n".encode("cp1252"))
+    zipped.write_bytes(gzip.compress(b'{"value": "1"}\n' * 100000 + b'{"value": "\xe9"}\n'))
+    latin.write_bytes('{"value": "Übung"}\n'.encode("latin1"))
+    text.write_bytes(b"one\rstill\r\r\ncaf\xe9\r\n\r\nend")
+    loads(csv, code=65, says="a.csv: not UTF-8: say --option encoding=")
+    loads(zipped, code=65, says="b.json.gz: not UTF-8")
+    loads(text, "--encoding", "utf-8", code=64)
+    loads(csv, "--encoding", "none", code=65, says="none")
+    for path, encoding, expected in (
+            (csv, ["--encoding", "windows-1252"], [b"ok", "é\r\n".encode(), "Übung €".encode()]),
+            (latin, ["--option", "encoding=ISO-8859-1"], ["Übung".encode()]),
+            (text, [], [b"one\rstill\r", b"caf\xe9", b"", b"end"])):
+        loads(path, *encoding)
+        assert popped(flatq) == expected
 
 
-def test_load_with_a_bad_priority_says_so_in_one_line(job, flatq, tmp_path):
-    for name, column in (("a.json", '"high"'), ("b.json", "-1"), ("c.json", '"1.5"'),
-            ("d.json", "4294967296")):
-        (tmp_path / name).write_text('{"value": "x", "priority": %s}\n' % column)
-        said = job("load", "q", "--from", tmp_path / name, code=65).err[0]
-        assert column.strip('"') in said and len(said) < 300, said
+def test_a_load_that_has_ended_needs_no_java(loads, tmp_path, monkeypatch):
     (tmp_path / "a.txt").write_text("1\n")
-    for words, text in ((("--priority", "-1"), "option priority"),
-            (("--lease", str(1 << 32)), "option lease"), (("--wait", "-1"), "option wait"),
-                        (("--name", "../x"), "option jobId")):
-        assert text in job("load", "q", "--from", tmp_path / "a.txt", *words, code=65).err[0]
-
-
-def test_a_load_that_has_ended_needs_no_java(job, flatq, tmp_path, monkeypatch):
-    (tmp_path / "a.txt").write_text("1\n")
-    assert "1 messages" in job("load", "q", "--from", tmp_path / "a.txt").out
+    loads(tmp_path / "a.txt", says="1 messages")
     monkeypatch.setattr(command, "session", lambda args: pytest.fail("Java was started"))
-    assert job("load", "q", "--from", tmp_path / "a.txt").out == (
-        "load: done before; say --name, another one, to load it once more\n")
-    assert "nothing there" in job("load", "q", "--from", tmp_path / "none.txt", code=66).err[0]
+    said = "load: done before; say --name, another one, to load it once more\n"
+    assert loads(tmp_path / "a.txt").out == said
+    loads(tmp_path / "none.txt", code=66, says="nothing there")
 
 
 @pytest.mark.slow
-def test_load_as_push_would(job, flatq, tmp_path):
+def test_load_as_push_would(job, loads, flatq, tmp_path):
     """Priority and lease are those of the messages. --wait waits for room."""
     (tmp_path / "a.txt").write_text("1\n")
-    job("load", "q", "--from", tmp_path / "a.txt", "--priority", "7", "--lease", "33")
-    [file] = os.scandir(flatq("claim", "-c", "me", "q", check=0).out.split()[2])
-    with open(file, "rb") as lines:
-        slip = lines.read().split(b".")
+    loads(tmp_path / "a.txt", "--priority", "7", "--lease", "33")
+    [file] = Path(flatq("claim", "-c", "me", "q", check=0).out.split()[2].decode()).iterdir()
+    slip = file.read_bytes().split(b".")
     assert (int(slip[0]), slip[4]) == (7, b"33")
     flatq("create", "-b", "1", "small", check=0)
     push(flatq, b"0", "small")
-    assert "is full" in job("load", "small", "--from", tmp_path / "a.txt", code=75).err[0]
-    popped = []
+    words = ("load", "small", "--from", tmp_path / "a.txt")
+    job(*words, code=75, says="is full")
 
     def pop_once_staged():
         wait_for(lambda: list(flatq.spool.glob(".spark/job-*/stage.*")), seconds=300)
-        popped.append(flatq("pop", "small", check=0).out)
+        return flatq("pop", "small", check=0).out
 
-    consumer = threading.Thread(target=pop_once_staged)
-    consumer.start()
-    assert "1 messages" in job("load", "small", "--from", tmp_path / "a.txt", "--wait", "300").out
-    consumer.join()
-    assert (popped, flatq("drain", "small", check=0).out) == ([b"0"], b"1\n")
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(pop_once_staged)
+        job(*words, "--wait", "300", says="1 messages")
+        assert (first.result(), popped(flatq, "small")) == (b"0", [b"1"])
 
 
 def busy(flatq):
@@ -527,92 +550,82 @@ def busy(flatq):
     flatq("pop", "-l", "-n", "100", "a/b", check=0)
     for _ in range(3):
         flatq("pop", "a/b", check=0)
-    held = reserve(flatq, "a/b")
-    flatq("release", held.receipt, check=0)
-    held = reserve(flatq, "a/b")
-    flatq("bury", "-r", "no-good", held.receipt, check=0)
+    flatq("release", reserve(flatq, "a/b").receipt, check=0)
+    flatq("bury", "-r", "no-good", reserve(flatq, "a/b").receipt, check=0)
     with open(flatq.spool / "a,b/log", "ab") as log:
-        log.write(b"17952565\0\0\0torn\n")
-        log.write(b"1795256546.15 push 1 0")
+        log.write(b"17952565\0\0\0torn\n1795256546.15 push 1 0")
+
+
+Event = collections.namedtuple("Event", "queue time verb id tries milliseconds count")
 
 
 def logged(spool):
-    """The lines of the logs, read without Spark."""
+    """The events of the logs, read without Spark."""
     for queue, disk in (("jobs", "jobs"), ("a/b", "a,b")):
         for path in sorted((spool / disk).glob("log*")):
             for line in path.read_bytes().decode(errors="replace").splitlines():
-                words = line.split(" ", 6)
-                if len(words) == 7:
-                    bulk = words[6].startswith("bulk-")
-                    yield queue, float(words[0]), words[1], int(words[2]) if words[
-                        2] != "-" else None, int(words[3]), (
-                        None if bulk else int(words[5])), int(words[6][5:]) if bulk else 1, words[6]
-
-
-def percentile(values, share):
-    values = sorted(values)
-    at = share * (len(values) - 1)
-    low = int(at)
-    return values[low] + (values[min(low + 1, len(values) - 1)] - values[low]) * (at - low)
+                time, *words = line.split(" ", 6)
+                if len(words) == 6:
+                    verb, number, tries, _, milliseconds, rest = words
+                    bulk = rest.startswith("bulk-")
+                    yield Event(queue, float(time), verb, None if number == "-" else int(number),
+                        int(tries), None if bulk else int(milliseconds),
+                        int(rest[5:]) if bulk else 1)
 
 
 @pytest.mark.slow
 def test_events_and_stats(job, flatq, tmp_path, spark):
     """The numbers are those that plain Python finds in the logs: from the logs, from the table, and
     with rotated logs."""
-    from flatq.pipeline import events, stats
-
     busy(flatq)
     (flatq.spool / "jobs/log").rename(flatq.spool / "jobs/log.179500000000")
-    plain = list(logged(flatq.spool))
-    assert job("events", "--to", tmp_path / "events").out.startswith(f"events: {len(plain)} events")
+    plain, to = list(logged(flatq.spool)), tmp_path / "events"
+    job("events", "--to", to, says=f"events: {len(plain)} events")
     # a second run replaces the first. Files beside the table stay, whether or not the job succeeds
-    for name in ("events.old", "events.new", "x.old", "x.new"):
+    beside = {"events.old", "events.new", "x.old", "x.new"}
+    for name in beside:
         (tmp_path / name).mkdir()
         (tmp_path / name / "mine").touch()
-    assert job("events", "--to", tmp_path / "events").out.startswith(f"events: {len(plain)} events")
+    job("events", "--to", to, says=f"events: {len(plain)} events")
     job("events", "none", "--to", tmp_path / "x", code=66)
-    assert {path.name for path in tmp_path.iterdir()} - {"home", "spool"} == {"events",
-        "events.old", "events.new", "x.old", "x.new"}
+    assert {path.name for path in tmp_path.iterdir()} == {"home", "spool", "events", *beside}
     assert len(list(tmp_path.glob("*.*/mine"))) == 4
-    rows = spark.read.parquet(str(tmp_path / "events"))
+    rows = spark.read.parquet(str(to))
     assert rows.columns == list(events.COLUMNS)
-    found = [(row.queue, round(row.time.timestamp(), 2), row.verb, row.id, row.tries,
+    found = [Event(row.queue, round(row.time.timestamp(), 2), row.verb, row.id, row.tries,
         row.milliseconds, row["count"]) for row in rows.collect()]
-    assert sorted(found, key=str) == sorted((one[:7] for one in plain), key=str)
+    assert sorted(found, key=str) == sorted(plain, key=str)
 
+    verbs = {"a/b": collections.Counter(), "jobs": collections.Counter()}
+    for one in plain:
+        verbs[one.queue][one.verb] += one.count
     got = stats.collect(rows)
-    assert {queue.name: queue.verbs for queue in got.queues} == {
-        name: dict(collections.Counter({verb: sum(one[6] for one in plain if one[0] == name
-        and one[2] == verb) for verb in {
-            one[2] for one in plain if one[0] == name}})) for name in ("a/b", "jobs")}
-    assert {queue.name: (queue.pushed, queue.done) for queue in got.queues} == {"a/b": (700, 103),
-        "jobs": (12, 9)}
+    assert {queue.name: queue.verbs for queue in got.queues} == verbs
+    assert [(queue.name, queue.pushed, queue.done) for queue in got.queues] == [("a/b", 700, 103),
+        ("jobs", 12, 9)]
     # four were buried in turns: 3 in jobs, of which 1 was kicked, and 1 in a/b
     assert got.dead == {("jobs", "exit-1"): (3, 2), ("a/b", "no-good"): (1, 1)}
-    assert got.series["jobs"][-1][2] == 12 - 9 - 3 + 1 and got.series["a/b"][-1][2] == 700 - 103 - 1
-    assert sum(point[0] for point in got.series["a/b"]) == 700 and sum(point[1]
-        for point in got.series["a/b"]) == 103
+    assert got.series["jobs"][-1][2] == 12 - 9 - 3 + 1
+    assert got.series["a/b"][-1][2] == 700 - 103 - 1
+    assert [sum(points) for points in zip(*got.series["a/b"])][:2] == [700, 103]
     assert got.tries == {("jobs", 2): 3, ("a/b", 2): 1}
-    for key, verb in ((("a/b", "pop"), "pop"), (("jobs", "delete"), "delete")):
-        times = [one[5] for one in plain if one[0] == key[0] and one[2] == verb
-            and one[5] is not None]
-        assert got.latency[key] == (len(times), pytest.approx([percentile(times, share)
-            for share in stats.SHARES]))
+    for queue, verb in (("a/b", "pop"), ("jobs", "delete")):
+        times = [one.milliseconds for one in plain if (one.queue, one.verb) == (queue, verb)
+            and one.milliseconds is not None]
+        shares = quantile(times, list(stats.SHARES)).to_pylist()
+        assert got.latency[queue, verb] == (len(times), pytest.approx(shares))
 
     said = job("stats").out
-    assert said == job("stats", "--from", tmp_path / "events").out
-    assert re.search(r"^a/b +700 +103 ", said, re.M) and re.search(r"^jobs +exit-1 +3 +2$", said,
-        re.M), said
+    assert said == job("stats", "--from", to).out
+    assert re.search(r"^a/b +700 +103 ", said, re.M), said
+    assert re.search(r"^jobs +exit-1 +3 +2$", said, re.M), said
     assert "a/b" not in job("stats", "jobs").out
-    many = tmp_path / "hosts"
-    many.mkdir()
     for host in ("one", "two"):
-        (many / host).mkdir()
-        (many / host / "spool").symlink_to(flatq.spool)
-    both = events.table(spark, str(many / "*/spool"))
-    assert {(row.host, row["count"]) for row in both.groupBy("host").count().collect()} == {("one",
-        len(plain)), ("two", len(plain))}
+        (tmp_path / "hosts" / host).mkdir(parents=True)
+        (tmp_path / "hosts" / host / "spool").symlink_to(flatq.spool)
+    both = events.table(spark, str(tmp_path / "hosts/*/spool"))
+    counts = {row.host: row["count"] for row in both.groupBy("host").count().collect()}
+    assert counts == {"one": len(plain), "two": len(plain)}
     assert {queue.name for queue in stats.collect(both).queues} == {"one:a/b", "one:jobs",
         "two:a/b", "two:jobs"}
 
@@ -622,26 +635,28 @@ def test_report(job, flatq, tmp_path, spark):
     """One page that needs no other file, with a picture for each plot. For an empty spool, the page
     says how to create a queue."""
     module("matplotlib")
-    page = open(job("report", "--to", tmp_path / "nothing").out.strip(), encoding="utf-8").read()
+
+    def report(name, *words):
+        path = Path(job("report", "--to", tmp_path / name, *words).out.strip())
+        assert path == tmp_path / name / "report.html"
+        return path.read_text(encoding="utf-8")
+
+    page = report("nothing")
     assert "Nothing yet" in page and "flatq push" in page and "<svg" not in page
     job("report", "none", "--to", tmp_path / "none", code=66)
     push(flatq, b"one", "single")
-    assert re.search(r"^single +1 +0 +1 +1 +0 ", (said := job("stats").out),
-        re.M) and "Over time, by 1 s, in " in said, "one event has no rate"
+    said = job("stats", says="Over time, by 1 s, in ").out
+    assert re.search(r"^single +1 +0 +1 +1 +0 ", said, re.M), "one event has no rate"
     flatq("drop", "-f", "single", check=0)
     busy(flatq)
-    path = job("report", "--to", tmp_path / "report", "--title", "a <b>").out.strip()
-    page = open(path, encoding="utf-8").read()
-    assert path == str(tmp_path / "report/report.html") and page.count(
-        "<svg ") == 5 and "<h1>a &lt;b&gt;</h1>" in page
-    assert not re.search(r'(src|href)="(?!#)(?!http://www\.w3\.org)',
-        page) and "<script" not in page
-    names = re.findall(r'\bid="([^"]+)"', page)
+    page = report("report", "--title", "a <b>")
+    assert page.count("<svg ") == 5 and "<h1>a &lt;b&gt;</h1>" in page and "712" in page
+    assert "<script" not in page
+    assert not re.search(r'(src|href)="(?!#)(?!http://www\.w3\.org)', page)
     used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', page))
-    assert used <= set(names)
+    assert used <= set(re.findall(r'\bid="([^"]+)"', page))
     for name in ("throughput", "depth", "latency", "redeliveries", "dead"):
         assert (tmp_path / f"report/{name}.png").read_bytes().startswith(b"\x89PNG")
-    assert "712" in page
 
 
 def environment(flatq):
@@ -684,23 +699,34 @@ def test_continuous(java, flatq, tmp_path):
     twice, and all that is written is settled."""
     fill(flatq, 0, 1000)
     to = tmp_path / "out"
-    words = ("drain", "default", "--to", to, "--continuous", "--every", "0.2", "--batch", "200")
-    process = started(flatq, *words)
+
+    def begin():
+        return started(flatq, "drain", "default", "--to", to, "--continuous", "--every", "0.2",
+            "--batch", "200")
+
+    def commits(batch):
+        commit = to / f"_checkpoint/commits/{batch}"
+        wait_for(lambda: commit.exists() or process.poll() is not None, seconds=300)
+
+    process = begin()
     wait_for(lambda: len(list(to.glob("part-*"))) >= 2, seconds=300)
     flatq.end(process)
-    process = started(flatq, *words)
-    wait_for(lambda: (to / "_checkpoint/commits/4").exists() or process.poll() is not None,
-        seconds=300)
+    process = begin()
+    commits(4)
     assert process.poll() is None, process.stderr.read().decode()[-2000:]
     fill(flatq, 1000, 1100)
-    wait_for(lambda: (to / "_checkpoint/commits/5").exists() or process.poll() is not None,
-        seconds=300)
+    commits(5)
+    told(process)
+    holds(to, 1100)
+    settled(flatq)
+
+
+def told(process):
+    """Tell the job to stop; it ends with 0 and says nothing."""
     # `timeout` and systemd signal Spark's processes, too
     os.killpg(process.pid, signal.SIGTERM)
     out, err = process.communicate(timeout=300)
     assert (process.returncode, out, err) == (0, b"", b"")
-    assert sorted(table(to)["value"].to_pylist(), key=int) == numbers(1100)
-    assert b"reserved 0\n" in flatq("stat", "default", check=0).out
 
 
 @pytest.mark.slow
@@ -717,14 +743,12 @@ def test_told_before_it_has_begun(java, flatq, tmp_path):
         return process.poll() is not None
 
     wait_for(begun, "Java", seconds=300)
-    os.killpg(process.pid, signal.SIGTERM)
-    out, err = process.communicate(timeout=300)
-    assert (process.returncode, out, err) == (0, b"", b"")
+    told(process)
     assert flatq("drain", check=0).out.split() == numbers(100)
 
 
 @pytest.mark.slow
-def test_no_space(job, flatq, tmp_path, spark):
+def test_no_space(drains, flatq, tmp_path, spark):
     """The table's disk is full, which one line says. With room the drain goes on, and each message
     is there once."""
     place = tmp_path / "disk"
@@ -736,16 +760,15 @@ def test_no_space(job, flatq, tmp_path, spark):
     try:
         bodies = [os.urandom(300).hex().encode() for _ in range(4000)]
         flatq("push", "-l", input=b"".join(body + b"\n" for body in bodies), check=0)
-        assert "No space left on device" in job("drain", "default", "--to", place / "out",
-            "--batch", "1000", code=74).err[0]
-        assert "No space left on device" in job("drain", "default", "--to", place / "out",
-            "--batch", "1000", code=74).err[0]
+        words = (place / "out", "--batch", "1000")
+        for _ in range(2):
+            drains(*words, code=74, says="No space left on device")
         subprocess.run(["mount", "-o", "remount,size=60m", place], check=True)
-        job("drain", "default", "--to", place / "out", "--batch", "1000")
+        drains(*words)
         assert sorted(table(place / "out")["value"].to_pylist()) == sorted(bodies)
         assert spark.read.parquet(str(place / "out")).count() == len(bodies)
         empty(flatq)
-        assert b"reserved 0\n" in flatq("stat", "default", check=0).out
+        settled(flatq)
     finally:
         subprocess.run(["umount", "-l", place], check=True)
 
