@@ -232,8 +232,11 @@ slip_move_window() {
     bound_lock && $2 && slip_move "$place/$3"
     slip_code=$?
     bound_unlock
+    [ $slip_code -eq 74 ] || break
     # RACE: another verb has removed the empty directory. A third may have made it again: try twice
-    [ $slip_code -eq 74 ] && [ -e "$slip_path" ] || break
+    need engine/proof
+    expect_path "$slip_path" "queue '$queue': message $id is no longer yours" ||
+      { slip_code=$?; break; }
   done
   [ "$slip_code" -eq 0 ] || return "$slip_code"
   need engine/sync

@@ -55,12 +55,18 @@ class Event:
     def option(self, letter: str) -> str:
         return self.words[self.words.index(letter) + 1] if letter in self.words else ""
 
+    @property
+    def nothing(self) -> bool:
+        """Whether it says that nothing is there; 66 is also that a message is no longer its own."""
+        return self.status == 66 and not self.out and b"no longer yours" not in self.err
+
     def line(self, began: float) -> str:
         said = "killed" if self.killed else f"exit {self.status}"
         what = f" of {','.join(map(str, self.messages))}" if self.messages else ""
         return (f"    {self.start - began:8.4f} to {self.end - began:8.4f} {self.who:>14}  "
             f"{' '.join(self.words)}{what}"
-                f"{f' ({self.fault})' if self.fault else ''}: {said} {self.out[:60]!r}")
+            f"{f' ({self.fault})' if self.fault else ''}: {said} {self.out[:60]!r} "
+            f"{self.err[:120]!r}")
 
 
 @dataclass

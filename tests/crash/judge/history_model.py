@@ -54,7 +54,7 @@ class Model:
         for event in self.events:
             self._read(event)
         self.reclaims = [event for event in self.events if event.verb == "wal" and event.done
-            or event.verb in TAKES and event.status == 66 and not event.killed and not event.out]
+            or event.verb in TAKES and event.nothing]
         by_receipt = {hold.receipt: hold for holds in self.holds.values() for hold in holds}
         for event in self.events:
             if event.receipt and event.receipt in by_receipt:
@@ -189,7 +189,7 @@ class Model:
 
     def put_back(self, holder: Event, lease: float, by: Event) -> bool:
         """Whether it was put back for certain before `by` looked for it."""
-        return by.status == 66 and self.free(holder, lease, by) or by.boot > holder.boot or any(
+        return by.nothing and self.free(holder, lease, by) or by.boot > holder.boot or any(
             event.end <= by.start and self.free(holder, lease, event) for event in self.reclaims)
 
     def back(self, hold: Hold, by: Event) -> bool:
@@ -336,7 +336,7 @@ class Model:
         for event in self.events:
             if event.verb not in (*TAKES, "claim") or event.killed:
                 continue
-            if event.status == 66 and not event.out and event.option("-n") != "0":
+            if event.nothing and event.option("-n") != "0":
                 ready = [number for number in self.holds if self.there(number, event)]
                 self._too_many(event, ready,
                     "nothing there, it says, while {} messages are there: {}")
