@@ -86,6 +86,7 @@ spool_boot_locked() {
   *"$boot"*) spool_boot_mark; return ;;
   esac
   boot_before=$epoch
+  rm -f "$FLATQ_DIR"/.unread.*
   for boot_record in "$FLATQ_DIR"/.boot/*.v1.*; do
     boot_record=${boot_record##*.v1.}
     ! is_number "${boot_record%%.*}" 9999999999 || boot_before=$number
@@ -142,7 +143,10 @@ spool_boot_queues() {
   set --
   for boot_queue in $boot_these; do
     # What has neither is no queue, or half made
-    [ -d "$FLATQ_DIR/$boot_queue/wal" ] || [ -e "$FLATQ_DIR/$boot_queue/lock" ] || continue
+    if [ ! -d "$FLATQ_DIR/$boot_queue/wal" ] && [ ! -e "$FLATQ_DIR/$boot_queue/lock" ]; then
+      absent "$FLATQ_DIR/$boot_queue/wal" || boot_left="$boot_left $boot_queue"
+      continue
+    fi
     set -- "$@" "$boot_queue"
     [ $# -lt 100 ] || { boot_some "$@"; set --; }
   done
@@ -184,22 +188,29 @@ boot_delayed() {
 spool_boot_unread() {
   for boot_queue in $boot_left; do
     q=$FLATQ_DIR/$boot_queue
+    # Without its time, delays of the queue count from the boot before
     [ -s "$q/unread" ] || printf '%s\n' "$boot_before" >"$q/unread" ||
-      { spool_failed "$q"; return; }
+      true >"$FLATQ_DIR/.unread.$boot_queue" || { spool_failed; return; }
   done
   boot_unread=.unread
 }
 
 # queue_mend - if the queue $q could not be recovered at the boot, try again
 queue_mend() {
-  seen "$q/unread" || return 0
+  queue_unread || return 0
   need engine/proof engine/check
   under_spool queue_mend_locked
 }
 
 # queue_mend_locked - queue_mend under the spool's lock. RACE: another verb may have done it
 queue_mend_locked() {
-  [ ! -e "$q/unread" ] || queue_after_boot >&"${check_doctor:-5}"
+  ! queue_unread || queue_after_boot >&"${check_doctor:-5}"
+}
+
+# queue_unread - return whether the recovery of $q at the boot has failed; a queue whose own
+# directory could not be written has the mark beside it
+queue_unread() {
+  seen "$q/unread" || seen "$FLATQ_DIR/.unread.${q##*/}"
 }
 
 # boot_quiet QUEUE ... - set boot_busy to those that have more than single, whole messages, and to

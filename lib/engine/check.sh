@@ -9,8 +9,7 @@ queue_after_boot() {
   name_from_disk "${q##*/}"
   queue=$name_queue
   clock_read
-  [ -e "$q/lock" ] && queue_placed || queue_make || return
-  under_lock boot_recover || check_blame $?
+  { [ -e "$q/lock" ] && queue_placed || queue_make; } && under_lock boot_recover || check_blame $?
 }
 
 # boot_recover - queue_after_boot under the lock
@@ -23,7 +22,7 @@ boot_recover() {
   }
   need engine/checkpoint
   boot_delays && boot_markers && queue_sweep && boot_putback && tmp_sweep boot &&
-    queue_check boot && { [ ! -e "$q/unread" ] || rm -f "$q/unread"; }
+    queue_check boot && { ! queue_unread || rm -f "$q/unread" "$FLATQ_DIR/.unread.${q##*/}"; }
 }
 
 # boot_delays - boot_delayed for all that the last boot has left in delayed/
@@ -40,16 +39,15 @@ boot_delays() {
   [ $# -eq 1 ] || { boot_delayed "$@" && sync_paths "$q/delayed"; }
 }
 
-# check_blame CODE - return CODE; if that is 74, let `why` name a file of the queue that cannot be
-# read, and what mends it
+# check_blame CODE - return CODE; if that is 74, let `why` name what cannot be read and its remedy
 check_blame() {
   [ "$1" -eq 74 ] || return "$1"
-  blame_said=$({ cd "$q" && find . -type f -exec cat {} +; } 2>&1 >/dev/null 9>&- |
-    head -n 1)
+  blame_said=$(find "$q" -type f -exec cat {} + 2>&1 >/dev/null 9>&- | head -n 1)
   blame_mend="mend the disk, or who may read it, or set the queue aside: flatq doctor -a $queue"
   case $blame_said in
   '' | *[![:print:]]*) return "$1" ;;
-  *': ./body/'* | *': ./queue/'*) blame_mend="try flatq doctor $queue" ;;
+  # find names the directories
+  "cat: $q/body/"* | "cat: $q/queue/"*) blame_mend="try flatq doctor $queue" ;;
   esac
   why="queue '$queue': cannot read ${blame_said#*: }: $blame_mend"
   return "$1"

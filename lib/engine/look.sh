@@ -77,6 +77,7 @@ look_first() {
   delayed | buried) need engine/window; windows "$1" look_slips; return ;;
   reserved) set -- "$q"/out/* ;;
   ready)
+    look_lost=
     while :; do
       queue_scan
       case $scan_place in
@@ -85,6 +86,9 @@ look_first() {
         slip_parse "$scan_name" || { set_aside "$scan_place/$scan_name" || return; continue; }
         set -- "$q/$scan_place/$scan_name"; break ;;
       esac
+      # It is listed again, so it cannot be looked at
+      [ "$scan_name" != "$look_lost" ] || { need engine/proof; not_listed; return; }
+      look_lost=$scan_name
       need engine/flat
       under_lock queue_unfold "$scan_name" || return
     done ;;

@@ -1,11 +1,16 @@
 """A message whose body is not whole, or cannot be read, is set aside. Nobody takes a part of it for
 the whole, and the other messages go on."""
 
+import fcntl
+import os
 import re
 import shutil
+import subprocess
+from pathlib import Path
 
 import pytest
 
+from conftest import wait_for
 from engine import faulty, lies, pop, push, refused
 
 BODY = b"0123456789" * 900
@@ -183,7 +188,7 @@ def test_an_unreadable_file_stops_its_queue_alone(flatq, clock, booted):
         assert aside == (path.parent.parent.name == "queue" and done.returncode == 74), (path, healed)
         spools = [flatq.spool]
         if healed.returncode:
-            assert where in healed.stderr, (path, done, healed)
+            assert bytes(path) in healed.stderr, (path, done, healed)
             assert b": mend the disk, or who may read it, or set the queue aside: flatq doctor -a q\n" \
                 in healed.stderr, (path, done, healed)
             spools += [set_aside(flatq, path)]
@@ -243,3 +248,48 @@ def test_a_queue_that_cannot_be_looked_at_is_there(flatq, words, asked, said):
     done = faulty(flatq, "newfstatat,fstatat64,stat,stat64,statx", flatq.spool / "q/wal", *words,
         when="1+", input=asked)
     assert (done.returncode, said in done.stdout) == (0 if asked else 74, True), done
+
+
+@pytest.mark.slow
+def test_a_queue_that_nobody_may_enter_at_a_boot(flatq, clock):
+    """Its mark lies beside it. When it can be read, its reserved message is back, once."""
+    for queue in ("a", "q"):
+        push(flatq, b"one", "-t", "9000", queue)
+        flatq("reserve", queue, check=0)
+    clock.reboot("second")
+    looks = "newfstatat,fstatat64,stat,stat64,statx,openat,getdents64"
+    closed = flatq.spool / "q"
+    inside = [word for path in [closed, closed / "unread", *closed.rglob("*")]
+        for word in ("-P", str(path))]
+    assert refuse(flatq, looks, inside, "pop", "a") == (0, b"one")
+    assert (flatq.spool / ".unread.q").exists()
+    assert refuse(flatq, looks, inside, "pop", "q") == (74, b"")
+    assert pop(flatq, "q") == b"one"
+    assert not (flatq.spool / ".unread.q").exists()
+
+
+def refuse(flatq, calls, paths, *words):
+    """The exit code and output of a verb for which these calls on these paths fail with EACCES."""
+    done = subprocess.run(["strace", "-f", "-qq", "-o", "/dev/null", *paths, "-e",
+        f"trace={calls}", "-e", f"inject={calls}:error=EACCES:when=1+", "--",
+        *flatq.command(*words)], env=flatq.environment(None), cwd=flatq.home, timeout=100,
+        capture_output=True)
+    return done.returncode, done.stdout
+
+
+def test_two_doctors_set_aside_one_queue(flatq):
+    """The second one waits for the lock, and leaves the queue alone that was made since."""
+    for n in (b"1", b"2", b"3"):
+        push(flatq, n, "q")
+    with open(flatq.spool / "q/lock") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        waiting = re.compile(rf"-> FLOCK .*:{os.fstat(lock.fileno()).st_ino} ")
+        doctors = [flatq.start("doctor", "-a", "q") for _ in range(2)]
+        wait_for(lambda: len(waiting.findall(Path("/proc/locks").read_text())) == 2, "both wait")
+    said = sorted((one.wait(60), one.stdout.read()) for one in doctors)
+    aside, = flatq.spool.glob(".aside.*/q")
+    assert [code for code, _ in said] == [0, 69]
+    assert said[0][1].endswith(b"Seen in it: 1-3\n")
+    inside = {"FLATQ_DIR": str(aside.parent)}
+    refused(flatq("push", "q", env=inside, input=b"4"), 69)
+    assert flatq("drain", "q", env=inside, check=0).out == b"1\n2\n3\n"

@@ -42,7 +42,15 @@ get_take() {
     [ "$get_wait" = 0 ] || ! door_client_gone || take_stop=1
     get_wait=0
     # Without its body, to give it back buries it
-    [ -e "$q/body/$slip_id" ] || { take_back; continue; }
+    if [ ! -e "$q/body/$slip_id" ]; then
+      need engine/proof
+      absent "$q/body/$slip_id"
+      get_code=$? get_why=$why
+      take_back
+      [ $get_code -ne 0 ] || continue
+      why=$get_why
+      break
+    fi
     get_count=$((get_count + 1)) get_list="$get_list $queue:$taken" taken=
     get_line
     get_bytes=$((get_bytes + ${#get_line} + slip_size + 2))
