@@ -130,8 +130,13 @@ slip_rename() {
     slip_follow "$1" || { slip_code=$?; [ $slip_code -eq 66 ] && break; return $slip_code; }
   done
   need engine/proof
-  expect_path "$slip_path" "queue '$queue': message $id is no longer yours" || return
+  slip_gone="queue '$queue': message $id is no longer yours"
+  expect_path "$slip_path" "$slip_gone" || return
   disk_failed "${1%/*}"
+  slip_code=$?
+  # RACE: another verb took it meanwhile
+  expect_path "$slip_path" "$slip_gone" || slip_code=$?
+  return $slip_code
 }
 
 # slip_follow TARGET - a fold, or the end of its delay, may have moved a message that nobody holds:
@@ -232,11 +237,8 @@ slip_move_window() {
     bound_lock && $2 && slip_move "$place/$3"
     slip_code=$?
     bound_unlock
-    [ $slip_code -eq 74 ] || break
     # RACE: another verb has removed the empty directory. A third may have made it again: try twice
-    need engine/proof
-    expect_path "$slip_path" "queue '$queue': message $id is no longer yours" ||
-      { slip_code=$?; break; }
+    [ $slip_code -eq 74 ] && [ -e "$slip_path" ] || break
   done
   [ "$slip_code" -eq 0 ] || return "$slip_code"
   need engine/sync
