@@ -45,7 +45,7 @@ queue_reclaim() {
   set -- "$q"/out/*
   if [ $# -gt 200 ]; then
     reclaim_saw=1
-    reclaim_some "$@" || return
+    reclaim_some || return
     # shellcheck disable=SC2086 # names without blanks
     set -- $reclaim_names
   fi
@@ -87,11 +87,11 @@ queue_reclaim() {
   return $reclaim_code
 }
 
-# reclaim_some PATH ... - of many, set reclaim_names to those with an owner, or whose lease is over
+# reclaim_some - of many in out/, set reclaim_names to those with an owner, or whose lease is over
 reclaim_some() {
-  reclaim_names=$(printf '%s\n' "$@" 9>&- | awk -F / -v "now=$now." '
-    $NF ~ /[^0-9a-z.-]/ { next }
-    { n = split($NF, field, "."); if (field[n - 1] != "0" || field[n] "." <= now) print $NF }
+  reclaim_names=$(cd "$q/out" && printf '%s\n' * 9>&- | awk -F . -v "now=$now." '
+    /[^0-9a-z.-]/ { next }
+    $(NF - 1) != "0" || $NF "." <= now
     END { print "end" }' 9>&-)
   case $reclaim_names in
   *end) reclaim_names=${reclaim_names%end} ;;
