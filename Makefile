@@ -5,13 +5,17 @@
 ##                 (TESTS=..., some of them; SEED=..., other chances than the usual ones)
 ## make test-all   all tests; half an hour (TESTS=..., SEED=...)
 ## make lint       ShellCheck alone
-## make bench      measure, beside redis-cli, sqlite3, nq, dirq, beanstalkd and others (ROWS=..., some of it; PARENT=COMMIT, also flatq of that commit); .bench/ has JSON and plots
-## make pipeline   a busy little spool, its tables and a report with plots, on Spark, after installing what that needs
+## make bench      measure, beside redis-cli, sqlite3, nq, dirq, beanstalkd and others; .bench/ has
+##                 JSON and plots (ROWS=..., some of it; PARENT=COMMIT, also that flatq)
+## make pipeline   a busy little spool, its tables and a report with plots, on Spark, after
+##                 installing what that needs
 ## make lessons    the course: how queues fail, step by step, and its pictures in .lessons/
 ## make lesson     one of them (N=03)
-## make crash      the crash laboratory: a sample that takes about an hour on 2 processors (ALL=1, everything: days; SEED=..., another
-##                 sample); ^C shows what was found so far; .crash/TIME.json has a line for each trial
-## make install    bin/flatq, libexec/flatq, the man page, completion, and systemd's units, below PREFIX=/usr/local (and DESTDIR)
+## make crash      the crash laboratory: a sample that takes about an hour on 2 processors (ALL=1,
+##                 everything: days; SEED=..., another sample); ^C shows what was found so far;
+##                 .crash/TIME.json has a line for each trial
+## make install    bin/flatq, libexec/flatq, the man page, completion, and systemd's units, below
+##                 PREFIX=/usr/local (and DESTDIR)
 ## make uninstall  remove these again
 ## make deb        a Debian package of the same: .deb/flatq_VERSION_all.deb (DEB=.deb)
 ## make tables     write the table of verbs in the README anew from the headers of the verbs
@@ -32,7 +36,8 @@ VERSION = $(shell sed -n 's/^flatq_version=//p' lib/flatq)
 LIBEXEC = $(PREFIX)/libexec/flatq
 MANPAGE = $(PREFIX)/share/man/man1/flatq.1
 ZSH = site-functions
-COMPLETION = bash:bash-completion/completions/flatq zsh:zsh/$(ZSH)/_flatq fish:fish/vendor_completions.d/flatq.fish
+COMPLETION = bash:bash-completion/completions/flatq zsh:zsh/$(ZSH)/_flatq \
+  fish:fish/vendor_completions.d/flatq.fish
 UNITS = flatq@.socket flatq@.service flatq-work@.service
 UNITDIR = $(PREFIX)/lib/systemd/system
 VENV = .venv/bin/python
@@ -44,7 +49,8 @@ run:
 	@tests/bin/need run
 	@exec tests/bin/serve '$(PORT)'
 
-# Made anew where its Python is gone, as after a new release of the system, or where other versions are pinned
+# Made anew where its Python is gone, as after a new release of the system, or where other versions
+# are pinned
 venv:
 	@cmp -s tests/requirements.txt .venv/made && $(VENV) -c 'import pytest' 2>/dev/null || { \
 	  printf 'flatq: making .venv\n' && rm -rf .venv && $(PYTHON) -m venv .venv && \
@@ -55,8 +61,10 @@ test test-all:
 	@PYTHON='$(PYTHON)' tests/bin/need $@
 	@$(MAKE) -s venv
 	@[ $@ = test ] || cmp -s tests/requirements-all.txt .venv/made-all || { \
-	  $(VENV) -m pip install -q --disable-pip-version-check -r tests/requirements-all.txt && cp tests/requirements-all.txt .venv/made-all; }
-	@FLATQ_SEED='$(SEED)'; [ -n "$$FLATQ_SEED" ] && export FLATQ_SEED || unset FLATQ_SEED; exec tests/bin/run $(if $(filter test-all,$@),--all) $(TESTS)
+	  $(VENV) -m pip install -q --disable-pip-version-check -r tests/requirements-all.txt && \
+	  cp tests/requirements-all.txt .venv/made-all; }
+	@FLATQ_SEED='$(SEED)'; [ -n "$$FLATQ_SEED" ] && export FLATQ_SEED || unset FLATQ_SEED; \
+	  exec tests/bin/run $(if $(filter test-all,$@),--all) $(TESTS)
 
 lint:
 	@PYTHON='$(PYTHON)' tests/bin/need venv
@@ -90,7 +98,8 @@ lesson:
 tables:
 	@exec $(PYTHON) tests/support/headers.py README.md
 
-# bin/flatq is one exec: the verbs find their files beside themselves. The man page is the verbs' headers.
+# bin/flatq is one exec: the verbs find their files beside themselves. The man page is the verbs'
+# headers.
 install:
 	mkdir -p '$(DESTDIR)$(PREFIX)/bin' '$(DESTDIR)$(PREFIX)/share/man/man1'
 	for file in launch lib/* lib/*/* lib/*/*/*; do \
@@ -103,17 +112,21 @@ install:
 	done
 	printf '#!/bin/sh\nexec '\''%s/flatq'\'' "$$@"\n' '$(LIBEXEC)' >'$(DESTDIR)$(PREFIX)/bin/flatq'
 	chmod 755 '$(DESTDIR)$(PREFIX)/bin/flatq'
-	cd lib && awk -v libexec='$(LIBEXEC)' -v version='$(VERSION)' -f man/flatq.awk flatq $$(sed -n '/^flatq_verbs=/,/"$$/{s/^flatq_verbs=//;s/["\\]//g;p;}' flatq) ../launch handler beanstalk small-stalk http \
+	cd lib && awk -v libexec='$(LIBEXEC)' -v version='$(VERSION)' -f man/flatq.awk flatq \
+	  $$(sed -n '/^flatq_verbs=/,/"$$/{s/^flatq_verbs=//;s/["\\]//g;p;}' flatq) \
+	  ../launch handler beanstalk small-stalk http \
 	  >'$(DESTDIR)$(MANPAGE)'
 	chmod 644 '$(DESTDIR)$(MANPAGE)'
 	for pair in $(COMPLETION); do \
 	  to='$(DESTDIR)$(PREFIX)/share/'"$${pair#*:}"; \
-	  mkdir -p "$${to%/*}" && cp "lib/completion/flatq.$${pair%%:*}" "$$to" && chmod 644 "$$to" || exit; \
+	  mkdir -p "$${to%/*}" && cp "lib/completion/flatq.$${pair%%:*}" "$$to" && \
+	  chmod 644 "$$to" || exit; \
 	done
 	mkdir -p '$(DESTDIR)$(UNITDIR)'
 	for unit in $(UNITS); do \
 	  to='$(DESTDIR)$(UNITDIR)/'"$$unit"; \
-	  sed -e 's|/usr/local/libexec/flatq|$(LIBEXEC)|' -e 's|/usr/local/bin/flatq|$(PREFIX)/bin/flatq|' "lib/systemd/$$unit" >"$$to" && \
+	  sed -e 's|/usr/local/libexec/flatq|$(LIBEXEC)|' \
+	    -e 's|/usr/local/bin/flatq|$(PREFIX)/bin/flatq|' "lib/systemd/$$unit" >"$$to" && \
 	  chmod 644 "$$to" || exit; \
 	done
 
@@ -130,4 +143,5 @@ clean:
 	rm -rf .venv .bench .crash .deb .pipeline .lessons .pytest_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help run venv test test-all lint bench crash pipeline lessons lesson tables install uninstall deb clean
+.PHONY: help run venv test test-all lint bench crash pipeline lessons lesson tables install \
+  uninstall deb clean
