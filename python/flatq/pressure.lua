@@ -29,32 +29,27 @@ end
 local function mark()
   call('SET', role.lease, string.format('%.0f %s %s', now() + lease, nonce, identity))
 end
--- Redis rolls nothing back when a call fails. So what may fail is asked before the first change:
--- sound() returns an error, or nil. What follows the change that counts is only tried: the message
--- is stored or taken, whatever becomes of the counters, and doctor mends the tokens
-local function sound()
-  call('LLEN', queue)
-  call('LLEN', not_full)
-  call('LLEN', role.free)
-  if not tonumber(call('GET', bound)) then
-    return redis.error_reply('WRONGTYPE the bound is no number')
-  end
-end
-local function count(key, by) redis.pcall('INCRBY', key, by) end
 local function free(of)
   call('DEL', of.lease)
   call('LPUSH', of.free, 1)
 end
+-- over(of) - whether its lease is over, and is that of the client that is named
 local function over(of)
   local till, by, who = holder(of)
-  return till and (till < now() or by == nonce) and call('GET', of.who) == who
+  return till and till < now() and call('GET', of.who) == who
+end
+-- fits(change) - whether there is room for a message once the queue has so many more
+local function fits(change)
+  local most = tonumber(call('GET', bound))
+  return most == 0 or call('LLEN', queue) + change < most
 end
 local function room()
-  local most = tonumber(call('GET', bound))
-  if most == 0 or call('LLEN', queue) < most then
-    call('LPUSH', not_full, 0)
-    call('LTRIM', not_full, 0, 0)
-  end
+  call('LPUSH', not_full, 0)
+  call('LTRIM', not_full, 0, 0)
+end
+local function count(messages, bytes, body)
+  call('INCR', messages)
+  call('INCRBY', bytes, #body)
 end
 local function fail(status)
   free(role)
@@ -67,6 +62,8 @@ local function take_role(status)
   return {status, name, call('GET', role.who) or ''}
 end
 
+-- Redis rolls nothing back when a call fails: so the one that stores or takes the message comes
+-- behind all that may fail. doctor mends the tokens
 local act = {}
 
 function act.create()
@@ -107,31 +104,19 @@ function act.give()
   return {'ok'}
 end
 
-function act.leave()
-  local till, by, who = holder(role)
-  if till and who == identity and call('GET', role.who) == who then free(role) end
-  return {'ok'}
-end
-
 function act.put()
   if not held() then return {'lost'} end
   if not has(bound) then return fail('gone') end
-  local unsound = sound()
-  if unsound then return unsound end
   -- Before anything else is changed: a Redis without memory refuses it
   mark()
+  local more = fits(1)
   if not call('RPOP', not_full) then
     return last == '1' and fail('full') or {'wait'}
   end
-  local stored = redis.pcall('LPUSH', queue, body)
-  if type(stored) ~= 'number' then
-    redis.pcall('LPUSH', not_full, 0)
-    return stored
-  end
-  count(produced_messages, 1)
-  count(produced_bytes, #body)
-  pcall(room)
-  pcall(free, role)
+  count(produced_messages, produced_bytes, body)
+  call('LPUSH', queue, body)
+  if more then room() end
+  free(role)
   return {'ok'}
 end
 
@@ -149,15 +134,12 @@ function act.peek()
 end
 
 function act.get()
-  local unsound = has(bound) and sound()
-  if unsound then return unsound end
   local found = act.peek()
   if found[1] ~= 'ok' then return found end
+  count(consumed_messages, consumed_bytes, found[2])
+  if fits(-1) then room() end
   call('RPOP', queue)
-  pcall(room)
-  count(consumed_messages, 1)
-  count(consumed_bytes, #found[2])
-  pcall(free, role)
+  free(role)
   return found
 end
 
@@ -191,55 +173,42 @@ function act.bury()
 end
 
 function act.doctor()
-  local found, idle = {}, {}
+  local found, unused = {}, true
   local function say(state, text) found[#found + 1] = state .. text end
   for _, of in ipairs({'producer', 'consumer'}) do
     local it = roles[of]
-    local tokens = call('LLEN', it.free)
     local till, by, who = holder(it)
     local known = call('GET', it.who) or 'nobody'
-    local mended
-    if tokens > 1 then
-      call('LTRIM', it.free, 0, 0)
-      say(1, 'the ' .. of .. "'s role was free " .. tokens .. ' times')
-    elseif tokens == 1 or not has(bound) and not has(it.who) then
-      idle[of] = true
-    elseif over(it) then
-      mended = ' has died: the role is free'
-    elseif till and known == who then
-      say(2, of .. ' ' .. who .. ' has the role')
-    elseif body == 'force' then
-      mended = ' has lost the role'
-    else
-      say(0, of .. ' ' .. known .. ' has the role, without a lease')
-    end
-    if mended then
-      free(it)
-      idle[of] = true
-      say(1, of .. ' ' .. known .. mended)
+    -- A client that lost its role to -f may have given it back, too
+    call('LTRIM', it.free, 0, 0)
+    if not has(it.free) and (has(bound) or has(it.who)) then
+      local died, ours = over(it), till and known == who
+      if died or body == 'force' and not ours then
+        free(it)
+        say(1, of .. ' ' .. known .. (died and ' has died: the role is free' or
+          ' has lost the role'))
+      else
+        unused = false
+        say(ours and 2 or 0, of .. ' ' .. known .. ' has the role' .. (ours and '' or
+          ', without a lease'))
+      end
     end
   end
-  local unused = idle.producer and idle.consumer
-  if not has(bound) then
-    local some = false
-    -- Another program that deletes the queue leaves `created`, which means nothing then
-    for _, key in ipairs(KEYS) do some = some or key ~= created and has(key) end
-    if some and body == 'force' and unused then
-      call('DEL', unpack(KEYS))
-      say(1, 'the rest of a queue that was deleted is gone')
-    elseif some then
-      say(0, 'is being deleted, or that was broken off')
+  if has(bound) then
+    if unused and not has(not_full) and fits(0) then
+      room()
+      say(1, 'was taken for full')
     end
     return found
   end
-  local space = call('LLEN', not_full)
-  local most = tonumber(call('GET', bound))
-  if space > 1 then
-    call('LTRIM', not_full, 0, 0)
-    say(1, 'had room ' .. space .. ' times')
-  elseif space == 0 and unused and (most == 0 or call('LLEN', queue) < most) then
-    room()
-    say(1, 'was taken for full')
+  local some = false
+  -- Another program that deletes the queue leaves `created`, which means nothing then
+  for _, key in ipairs(KEYS) do some = some or key ~= created and has(key) end
+  if some and body == 'force' and unused then
+    call('DEL', unpack(KEYS))
+    say(1, 'the rest of a queue that was deleted is gone')
+  elseif some then
+    say(0, 'is being deleted, or that was broken off')
   end
   return found
 end

@@ -20,6 +20,7 @@ writes a random value to our third key, `:flatq_created`.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
 import os
@@ -29,15 +30,17 @@ import socket
 import threading
 import time
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from .command import needs, number, options, out, run, standard_input, whole
 from .errors import Busy, Closed, Denied, Disk, Empty, Error, Full, Invalid, Missing, Unreachable
 from .errors import of_system, printable
 from .queue import Bytes
+
+T = TypeVar("T")
 
 #: The suffixes of the queue's keys, in the order of the specification; then our three
 SUFFIXES = (
@@ -91,10 +94,7 @@ class Role:
     def __init__(self, queue: Queue, name: str, wait: float | None) -> None:
         self.queue, self.name = queue, name
         self.until = math.inf if wait is None else time.monotonic() + wait
-        # The same nonce: if the failed attempt had taken the role, it is ours already
-        pid, nonce = queue._owed.pop(name, (0, ""))
-        # Not after a fork: the parent may use it too
-        self.nonce = nonce if pid == os.getpid() else secrets.token_hex(8)
+        self.nonce = secrets.token_hex(8)
 
     def step(self, action: str, key: str | None = None, body: bytes = b"") -> list[bytes]:
         """Run the action as soon as the list `key`, else the role, is there."""
@@ -110,11 +110,9 @@ class Role:
             queue._ask(lambda redis: redis.blmove(name, name, seconds, "RIGHT", "RIGHT"))
 
     def give(self) -> None:
-        """Give the role back; without a server, the lease's end or our next use of it does."""
-        try:
+        """Give the role back; without a server, the lease's end does."""
+        with contextlib.suppress(Error):
             self.queue._run("give", self.name, self.nonce)
-        except Error:
-            self.queue._owed[self.name] = os.getpid(), self.nonce
 
     def __enter__(self) -> Role:
         return self
@@ -187,9 +185,7 @@ class Queue:
         self.db = _number("REDIS_DB", 0, 2**31 - 1) if db is None else db
         self.client, self.lease = client, lease
         self._options: dict[str, Any] = {"username": username, "password": password, "ssl": tls}
-        self._redis: Any = None
-        #: Of each role that could not be given back: the process and the nonce that may have it
-        self._owed: dict[str, tuple[int, str]] = {}
+        self._script: Any = None
 
     @staticmethod
     def at(url: str, **more: Any) -> Queue:
@@ -320,10 +316,6 @@ class Queue:
         states = {b"0": "open", b"1": "mended", b"2": "fine"}
         return [Finding(self.name, states[line[:1]], printable(line[1:])) for line in found]
 
-    def leave(self) -> None:
-        """Free the role of a consumer that had our identifying value and is known to be dead."""
-        self._run("leave", "consumer")
-
     def every(self) -> Iterator[Queue]:
         """Return all queues with the same prefix, and remains of deleted ones."""
         start = self.prefix + b":"
@@ -333,14 +325,12 @@ class Queue:
         found = [re.fullmatch(ends, key[len(start):], re.S) for key in keys]
         for name in sorted({match[1] for match in found if match}):
             other = copy.copy(self)
-            other.raw, other.name, other._owed = name, name.decode(errors="replace"), {}
+            other.raw, other.name = name, name.decode(errors="replace")
             yield other
 
-    def _connection(self) -> Any:
-        known = self._redis
-        # No lock, which a child that is forked meanwhile would find held: two threads may each
-        # make a client
-        if known is None or known[0] != os.getpid():
+    def _connected(self) -> Any:
+        """Return pressure.lua on the server; the first time, 68 if nobody answers there."""
+        if self._script is None:
             redis = library()
             client = redis.Redis(
                 host=self.host, port=self.port, db=self.db, socket_timeout=15,
@@ -348,48 +338,43 @@ class Queue:
                 # Never send again: the command may have been carried out
                 retry=redis.retry.Retry(redis.backoff.NoBackoff(), 0),
                 **{key: value for key, value in self._options.items() if value})
-            # Later, 68 would be no answer: a command may have been sent
-            self._known(client.ping, 68)
-            text = self._known(Path(__file__).with_suffix(".lua").read_text, 68)
-            script = client.register_script(text)
-            self._redis = known = os.getpid(), client, script
-        return known
+            self._answer(client.ping, 68)
+            text = Path(__file__).with_suffix(".lua").read_text()
+            self._script = client.register_script(text)
+        return self._script
 
-    def _ask(self, question: Any) -> Any:
-        client = self._connection()[1]
-        return self._known(lambda: question(client), 69)
+    def _ask(self, question: Callable[[Any], T]) -> T:
+        """Return what the question gets from redis-py's client."""
+        client = self._connected().registered_client
+        return self._answer(lambda: question(client), 69)
 
-    def _known(self, question: Any, code: int) -> Any:
-        """Call what asks Redis; raise an Error for each exception of redis-py's."""
+    def _answer(self, question: Callable[[], T], code: int) -> T:
+        """Return the answer; raise an Error for each exception of redis-py's."""
         from redis import exceptions
 
-        where, answered = f"{self.host}:{self.port}", False
+        where = f"{self.host}:{self.port}"
         try:
-            answer = question()
-            answered = True
-            return answer
+            return question()
         except exceptions.RedisError as error:
             text = f"{where}: {' '.join(str(error).split()) or type(error).__name__}"
             names = str(error).split(" ", 1)[:1] + [kind.__name__ for kind in type(error).__mro__]
             kind, number = next(ERRORS[name] for name in names if name in ERRORS)
             raise kind(text if kind is Unreachable else f"queue '{self.name}': {text}",
                        number or code, "pressure") from None
-        except (OSError, UnicodeError) as error:
-            if code == 68 and isinstance(error, OSError):
+        except OSError as error:
+            if code == 68:
                 raise of_system(where, error) from None
             raise Unreachable(f"{where}: {error}", code, "pressure") from None
-        finally:
-            # RACE: a signal's handler may raise before an answer was read: on that connection, the
-            # next command would take it for its own, and a put that was refused would count as done
-            if not answered:
-                self._redis = None
+        except UnicodeError as error:
+            raise Unreachable(f"{where}: {error}", code, "pressure") from None
 
     def _run(self, action: str, role: str = "", nonce: str = "", last: bool = False,
              body: bytes = b"") -> list[bytes]:
         keys = [self.key(suffix) for suffix in SUFFIXES]
         words = [action, role, nonce, self.identity(), math.ceil(self.lease * 1000), int(last),
                  body]
-        answer = self._ask(lambda redis: self._connection()[2](keys=keys, args=words))
+        script = self._connected()
+        answer = self._answer(lambda: script(keys, words), 69)
         if not isinstance(answer, list) or not all(isinstance(word, bytes) for word in answer):
             raise Unreachable(f"{self.host}:{self.port}: no Redis answers there", 69, "pressure")
         return answer
