@@ -1,5 +1,4 @@
-"""python tests/model [--config NAME] [--mutant NAME] [--steps] [--seconds N] [--states N]
-[--list]"""
+"""python tests/model: explores flatq's protocol; exit status 1 if something is wrong."""
 
 import argparse
 import sys
@@ -9,34 +8,29 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import mutants
 from configs import CONFIGS
-from explore import Explorer
-from protocol import Protocol
+from explore import PROTOCOL, Explorer
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="python tests/model",
-        description="Explores flatq's protocol; exit status 1 where something is wrong.")
+    parser = argparse.ArgumentParser(prog="python tests/model", description=__doc__)
     parser.add_argument("--config", choices=CONFIGS,
         help="only this one; else all, or the one that shows the mutant")
-    parser.add_argument("--mutant", choices=mutants.NAMES, help="break this")
+    parser.add_argument("--mutant", choices=mutants.PATCHES, help="break this")
     parser.add_argument("--steps", action="store_true", help="print the run that ends badly")
     parser.add_argument("--seconds", type=float, default=60, help="for each configuration (60)")
-    parser.add_argument("--states", type=int, default=10_000_000, help="for each configuration")
     parser.add_argument("--list", action="store_true", help="what there is")
     args = parser.parse_args()
     if args.list:
-        print("configurations:", *CONFIGS, "mutants:", *mutants.NAMES, sep="\n  ")
+        print("configurations:", *CONFIGS, "mutants:", *mutants.PATCHES, sep="\n  ")
         return 0
-    names, protocol = [args.config] if args.config else list(CONFIGS), Protocol
+    names, protocol, failed = list(CONFIGS), PROTOCOL, False
     if args.mutant:
-        protocol = mutants.protocol(args.mutant)
-        names = [args.config or mutants.read(args.mutant)[0]]
-    failed = False
-    for name in names:
-        outcome = Explorer(CONFIGS[name], protocol).run(args.seconds, args.states)
-        said = "all" if outcome.complete else "stopped at the limit"
-        if outcome.bad:
-            said = f"WRONG in {len(outcome.trace)} steps: {outcome.bad}"
+        names, protocol = [mutants.config(args.mutant)], mutants.protocol(args.mutant)
+    for name in [args.config] if args.config else names:
+        outcome = Explorer(CONFIGS[name], protocol).run(args.seconds)
+        said = f"WRONG in {len(outcome.trace)} steps: {outcome.bad}"
+        if not outcome.bad:
+            said = "all" if outcome.complete else "stopped at the limit"
         print(f"{name:24} {outcome.states:8} states {outcome.steps:8} steps "
             f"{outcome.seconds:6.1f} s  {said}", flush=True)
         failed = failed or bool(outcome.bad)

@@ -14,16 +14,21 @@ Digits are single, so that names sort as the real ones do. The disk is a dict fr
 changes it."""
 
 from collections import Counter
+from functools import lru_cache
 
 DIRECTORY = "directory"
 
 
-def slip_id(name):
-    return int(name.split("@")[0].split(".")[1])
+def base(path):
+    return path.rpartition("/")[2]
 
 
-def is_flat(name):
-    return name.count(".") == 4
+def slip_id(path):
+    return int(base(path).split("@")[0].split(".")[1])
+
+
+def is_flat(path):
+    return base(path).count(".") == 4
 
 
 def flat_run(name):
@@ -39,19 +44,21 @@ def segment_end(name):
     return int(name.split(".")[0]) + segment_count(name)
 
 
-def handed_out(slip, owner, deadline):
-    return f"{later(slip)}@{owner}+{deadline}"
-
-
 def later(name):
     """The slip of NAME with the next version."""
     priority, message, version = name.split("@")[0].split(".")
     return f"{priority}.{message}.{int(version) + 1}"
 
 
+def handed_out(slip, owner, deadline):
+    return f"{later(slip)}@{owner}+{deadline}"
+
+
 def owner_and_deadline(name):
-    owner, deadline = name.split("@")[1].split("+")
-    return int(owner), int(deadline)
+    """Of a slip or a batch in out/."""
+    if name.startswith("batch."):
+        return int(name.split(".")[1]), 0
+    return tuple(map(int, name.split("@")[1].split("+")))
 
 
 def listing(disk, place):
@@ -67,44 +74,41 @@ def below(disk, path):
     return [each for each in disk if each == path or each.startswith(start)]
 
 
-def rename(disk, old, new):
-    """Rename, and return True; return False if OLD does not exist, or the directory of NEW does
-    not."""
-    if old not in disk or (new.count("/") > 1 and new.rpartition("/")[0] not in disk):
-        return False
-    for path in below(disk, old):
-        disk[new + path[len(old):]] = disk.pop(path)
-    return True
+def gone(disk, path):
+    """Whether the directory of PATH does not exist: one below a place, or what drop has removed."""
+    place = path.partition("/")[0]
+    return (path.count("/") > 1 and path.rpartition("/")[0] not in disk or f"gone/{place}" in disk
+        or "gone/q" in disk and place not in ("ids", "range"))
 
 
 #: the operations of `act`
-ACTS = frozenset("create write rm mkdir rmdir rmplace drop exists read".split())
+ACTS = frozenset("create write rm mkdir rmdir rmplace mv drop exists read ls least".split())
 
 
-def act(disk, kind, path="", content=""):
-    """Do it, and return what it answers."""
-    whole = below(disk, path)
+def act(disk, kind, path="", more=""):
+    """Do it, and return what it answers. MORE: what to write, or the new name."""
     if kind == "exists":
         return path in disk
     if kind == "read":
         return disk.get(path)
-    if kind == "create":
-        place = path.rpartition("/")[0]
-        if path in disk or path.count("/") > 1 and place not in disk or gone(disk, path):
+    if kind == "ls":
+        return listing(disk, path)
+    if kind == "least":
+        return "".join(listing(disk, path)[:1])
+    whole = below(disk, path)
+    if kind in ("create", "write", "mkdir"):
+        if gone(disk, path) or kind == "create" and path in disk:
             return False
-        disk[path] = ""
-    elif kind == "write" and not gone(disk, path):
-        disk[path] = content
-    elif kind == "rm":
-        if len(whole) == 1:
-            del disk[path]
-        return None
-    elif kind == "mkdir":
-        disk[path] = DIRECTORY
-    elif kind == "rmdir":
-        if len(whole) != 1:
+        disk[path] = DIRECTORY if kind == "mkdir" else more
+    elif kind in ("rm", "rmdir"):
+        if whole != [path]:
             return False
         del disk[path]
+    elif kind == "mv":
+        if path not in disk or gone(disk, more):
+            return False
+        for each in whole:
+            disk[more + each[len(path):]] = disk.pop(each)
     elif kind == "rmplace":
         if listing(disk, path):
             return False
@@ -112,28 +116,17 @@ def act(disk, kind, path="", content=""):
     elif kind == "drop":
         disk.clear()
         disk["gone/q"] = ""
-    return True if kind in ("create", "rmdir", "rmplace") else None
-
-
-def gone(disk, path):
-    """Whether drop has removed the queue, or the place of PATH."""
-    place = path.partition("/")[0]
-    return f"gone/{place}" in disk or "gone/q" in disk and place not in ("ids", "range")
+    return True
 
 
 def messages(disk, path):
     """The ids of the messages whose slips or lines are at PATH or below it."""
     found = []
     for each in below(disk, path):
-        name = each.rpartition("/")[2]
-        content = disk[each]
-        if content == DIRECTORY or each.startswith(("body/", "keys/", "range/",
-                "old/")) or each.startswith("claim/") and each.count("/") == 1:
-            continue
-        if is_flat(name):
-            found += [slip_id(slip) for slip in content]
-        elif not name.startswith("batch."):
-            found.append(slip_id(name))
+        place, content = each.split("/")[0], disk[each]
+        if not (content == DIRECTORY or place in ("body", "keys", "range", "old")
+                or base(each).startswith("batch.") or place == "claim" and each.count("/") == 1):
+            found += map(slip_id, content if is_flat(each) else [each])
     return found
 
 
@@ -175,11 +168,27 @@ def segments(disk):
             and f"{path}.flat" not in disk and segment_end(path[6:]) > upto]
 
 
-def is_claimed_slip(path):
-    return path.startswith("claim/") and path.count("/") == 2 and not is_flat(
-        path.rpartition("/")[2])
+def slips(disk):
+    """The path and the id of each slip in wal/, head/ and claim/."""
+    return {path: slip_id(path) for path, content in disk.items() if content != DIRECTORY
+        and (path.startswith(("wal/", "head/")) or path.startswith("claim/")
+            and path.count("/") == 2 and not is_flat(path))}
 
 
 def claimed(disk):
     """As `ready`, for messages that are claimed and not settled."""
     return Counter(message for path in segments(disk) for message in messages(disk, path))
+
+
+@lru_cache(100_000)
+def misplaced(frozen):
+    """What is wrong with the places of the messages, if anything."""
+    disk = dict(frozen)
+    for path in segments(disk):
+        count = len(messages(disk, path))
+        if count != segment_count(base(path)):
+            return f"{path} has {count} messages"
+    for message, count in (ready(disk) + in_flight(disk) + claimed(disk)).items():
+        if count > 1:
+            return f"message {message} is in {count} places"
+    return ""

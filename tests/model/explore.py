@@ -6,74 +6,49 @@ are, and the shortest run that ends badly."""
 
 import time
 from collections import Counter, deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import combinations
+from pathlib import Path
 from typing import NamedTuple
 
 import disk as files
-from disk import DIRECTORY
-from programs import END, Programs
-from protocol import Protocol
+from programs import END, Programs, load
 
 KILLED = -2
 NONE = frozenset()
-
-
-def put(row, place, value):
-    """The tuple, with this value in that place."""
-    return (*row[:place], value, *row[place + 1:])
+PROTOCOL = load(Path(__file__).with_name("protocol.py")).Protocol
 
 
 class Bad(Exception):
     """A property does not hold."""
 
 
+class Process(NamedTuple):
+    node: int                # where it is
+    orphan: str = ""         # the command that lives on after its shell was killed
+    listing: tuple = ()      # under way: what must be seen, and what may be
+    # ids acknowledged and ready since its take began; for a push: ids settled before it
+    there: frozenset = NONE
+
+
 class State(NamedTuple):
     disk: frozenset          # (path, content)
-    nodes: tuple             # where each process is
-    orphans: tuple           # the command that lives on after its shell was killed, or ""
-    listings: tuple          # of each process, under way: (must be seen, may be seen), or None
+    processes: tuple
     acked: frozenset         # ids that a push has printed
-    # for each process: ids acknowledged and ready since its take began; for a push: ids settled
-    # before it
-    there: tuple
-    kills: int
-    signals: int
-    base: frozenset          # power: what is surely on the disk
+    kills: int               # so many kills, failed listings and lost statuses may come
+    fails: int
+    lost: int
+    cuts: frozenset          # power: the disks that a cut may leave, each with what it has not got
     told: frozenset          # claims: (offset, ids) that a process was told
-    fails: int               # listings that may still fail
-    lost: int                # commands whose status may still be lost
     lock: int = 0            # the number of its holder, from 1; 0: nobody
     clock: int = 0
     settled: frozenset = NONE  # ids that nobody may get again
     deleted: frozenset = NONE  # those of `settled` whose delete has answered
-    holds: frozenset = NONE  # (id, who, deadline)
-    pending: tuple = ()      # power: (paths removed, entries added) that may not be
-    soft: frozenset = NONE   # power: files whose content may not be
 
-
-@dataclass
-class Config:
-    """`start`: the disk. `processes`: (name, method of Protocol, its arguments after the process's
-    number). `acked`: ids that were pushed before."""
-
-    start: dict
-    processes: tuple
-    acked: tuple = ()
-    kills: int = 0
-    signals: int = 0
-    # a listing takes two steps: what comes or goes between them may be seen or not
-    torn: bool = False
-    power: bool = False
-    keys: dict = field(default_factory=dict)
-    bound: int = 0
-    priorities: dict = field(default_factory=dict)
-    ids: bool = False        # only ids are given: no messages
-    full: bool = False       # a fold may find the disk full
-    # so many listings of a run may fail: a glob then shows nothing, and names_in reports it
-    fails: int = 0
-    lost: int = 0            # so many times an mv or rm takes effect and reports a failure
-    drops: bool = False      # a process drops the queue
+    def put(self, place, process, **change):
+        """This state, with that process in that place."""
+        return self._replace(processes=(*self.processes[:place], process,
+            *self.processes[place + 1:]), **change)
 
 
 @dataclass
@@ -87,13 +62,11 @@ class Outcome:
 
 
 class Explorer:
-    def __init__(self, config, protocol=Protocol):
+    def __init__(self, config, protocol=PROTOCOL):
         self.config = config
-        self.protocol = protocol(config.keys, config.bound, config.full, config.fails, config.drops)
-        skip = {"pass"} | (set() if config.power else {"sync", "syncfs"}) | (set()
-            if config.signals else {"signal"})
-        self.programs = Programs(skip)
-        self.recovery = Programs({"pass", "sync", "syncfs", "signal"})
+        self.protocol = protocol(config)
+        self.programs = Programs(() if config.power else ("sync", "syncfs"))
+        self.recovery = Programs(("sync", "syncfs"))
         self.recovered = {}
         # without an unclaim, claimed messages stay so until they are settled
         self.unclaims = "unclaim" in str(config.processes)
@@ -101,16 +74,14 @@ class Explorer:
 
     def first(self):
         config = self.config
-        nodes = self.begun = tuple(
-            self.programs.start(getattr(self.protocol, method), number, *rest)
-            for number, (_, method, *rest) in enumerate(config.processes, 1))
-        count = len(nodes)
+        self.begun = [self.programs.start(getattr(self.protocol, method), number, *rest)
+            for number, (_, method, *rest) in enumerate(config.processes, 1)]
         disk = frozenset(config.start.items())
         told = frozenset((path[6:].split(".")[0], frozenset(files.messages(config.start, path)))
             for path in files.segments(config.start))
-        return State(disk, nodes, ("",) * count, (None,) * count, frozenset(config.acked),
-            (NONE,) * count, config.kills, config.signals, disk if config.power else NONE, told,
-            config.fails, config.lost)
+        return State(disk, tuple(map(Process, self.begun)), config.acked, config.kills,
+            config.fails, config.lost,
+            frozenset([(disk, NONE)] if config.power else ()), told)
 
     def run(self, seconds=60.0, most=10_000_000):
         began = time.monotonic()
@@ -149,25 +120,27 @@ class Explorer:
     # one step
 
     def successors(self, state):
+        waiting = False
         stuck = True
-        for place, node in enumerate(state.nodes):
-            if node < 0:
+        for place, process in enumerate(state.processes):
+            if process.node < 0:
                 continue
-            op = self.programs.ops[node]
-            name = self.config.processes[place][0]
+            op = self.programs.ops[process.node]
+            name, method, *_ = self.config.processes[place]
             if op.kind == "lock" and state.lock:
+                waiting = True
                 continue
             stuck = False
-            for words, result in self.results(state, place, op):
+            for words, result in self.results(state, process, op):
                 yield f"{name} {words}", lambda place=place, op=op, result=result: self.step(state,
                     place, op, result)
-            if state.kills and not state.orphans[place] and node != self.begun[
-                    place] and self.config.processes[place][1] != "clock":
-                yield f"{name} KILLED", lambda place=place: self.kill(state, place, "")
-                if op.child:
-                    yield (f"{name} KILLED, its {op.child.split()[0]} goes on",
-                        lambda place=place, op=op: self.kill(state, place, op.child))
-        if stuck and any(node >= 0 for node in state.nodes):
+            if (state.kills and not process.orphan and process.node != self.begun[place]
+                    and method != "clock"):
+                for child in {"", op.child}:
+                    goes_on = child and f", its {child.split()[0]} goes on"
+                    yield f"{name} KILLED{goes_on}", lambda place=place, child=child: self.kill(
+                        state, place, child)
+        if waiting and stuck:
             yield "everybody waits", self.deadlock
 
     @staticmethod
@@ -176,18 +149,13 @@ class Explorer:
 
     @staticmethod
     def kill(state, place, child):
-        if child:
-            state = state._replace(orphans=put(state.orphans, place, child))
-        else:
-            state = state._replace(nodes=put(state.nodes, place, KILLED),
-                lock=0 if state.lock == place + 1 else state.lock)
-        holds = frozenset(hold for hold in state.holds if hold[2] or hold[1] != place + 1)
-        return state._replace(there=put(state.there, place, NONE), kills=state.kills - 1,
-            listings=put(state.listings, place, None), holds=holds)
+        process = Process(state.processes[place].node if child else KILLED, child)
+        return state.put(place, process, kills=state.kills - 1,
+            lock=0 if not child and state.lock == place + 1 else state.lock)
 
-    def results(self, state, place, op):
+    def results(self, state, process, op):
         """(words, result) for every result that the operation can have. A listing that was only
-        opened: ... opens, None."""
+        opened: ... opens, `opened`."""
         kind, args = op.kind, op.args
         if kind in ("ls", "least"):
             names = files.listing(dict(state.disk), args[0])
@@ -195,230 +163,172 @@ class Explorer:
                 yield f"cannot list {args[0]}/", "failed"
             if not self.config.torn:
                 seen = [names]
-            elif state.listings[place] is None:
+            elif not process.listing:
                 yield f"opens {args[0]}/", "opened"
                 return
             else:
-                must, may = state.listings[place]
+                must, may = process.listing
                 seen = [tuple(sorted(must.union(more))) for size in range(len(may - must) + 1)
                     for more in combinations(sorted(may - must), size)]
             if kind == "least":
-                for name in sorted({"".join(names[:1]) for names in seen}):
-                    yield f"lists {args[0]}/: first {name or 'none'}", name
-            else:
-                for names in seen:
-                    yield f"lists {args[0]}/: {' '.join(names) or 'none'}", names
+                seen = sorted({"".join(names[:1]) for names in seen})
+            for names in seen:
+                shown = names if kind == "least" else " ".join(names)
+                yield f"lists {args[0]}/: {shown or 'none'}", names
         elif kind == "choose":
             for each in args:
                 yield f"({each})", each
-        elif kind == "signal":
-            yield "goes on", False
-            if state.signals:
-                yield "gets a signal", True
         else:
-            words = f"{kind} {' '.join(map(str, args))}".strip()
-            yield words + (f"   ({op.note})" if op.note else ""), None
-            if state.lost and kind in ("mv", "rm") and op.child and args[0] in dict(state.disk):
+            words = " ".join(map(str, (kind, *args)))
+            yield words, None
+            if state.lost and kind in ("mv", "rm") and args[0] in dict(state.disk):
                 yield f"{words}, which is said to have failed", "status lost"
 
     def step(self, state, place, op, result):
-        self.now = state
-        self.place = place
-        me = place + 1
-        kind, args = op.kind, op.args
-        if kind in ("ls", "least") and result == "opened":
-            names = frozenset(files.listing(dict(state.disk), args[0]))
-            return state._replace(listings=put(state.listings, place, (names, names)))
-        disk = dict(state.disk)
-        before = disk.copy()
-        change = {}
+        process, disk = state.processes[place], dict(state.disk)
+        me, change, (kind, args) = place + 1, {}, op[:2]
+        if result == "opened":
+            names = frozenset(files.listing(disk, args[0]))
+            return state.put(place, process._replace(listing=(names, names)))
         lost = result == "status lost"
         if result == "failed":
             change["fails"] = state.fails - 1
             result = None if op.note else "" if kind == "least" else ()
-        if kind == "mv":
-            result = self.move(disk, *args, op.note, change)
-        elif kind in files.ACTS:
+        elif kind in files.ACTS and result in (None, "status lost"):
+            if kind == "mv":
+                self.before_move(state, me, disk, *args, op.note)
             result = files.act(disk, kind, *args)
-            if kind == "create" and result:
-                self.created(disk, args[0], op.note, change)
-        elif kind == "dead":
+        if kind == "dead":
             result = self.is_dead(state, args[0])
-        elif kind == "holds":
-            result = state.lock == me
-        elif kind == "lock":
-            change["lock"] = me
-        elif kind == "unlock":
-            change["lock"] = 0
+        elif kind in ("lock", "unlock"):
+            change["lock"] = me if kind == "lock" else 0
         elif kind == "clock":
             result = state.clock
         elif kind == "tick":
             change["clock"] = state.clock + 1
-        elif kind == "signal":
-            change["signals"] = state.signals - bool(result)
-        elif kind in ("begin", "empty", "ack", "dup", "deleted", "print", "id", "told", "answered"):
-            self.say(disk, kind, args, change)
+        elif result or kind not in files.ACTS:
+            self.say(state, place, disk, op, change)
         if self.config.power:
-            self.power(state, before, disk, kind, args, change)
-        if lost and result is not False:
+            change["cuts"] = self.cuts(state, disk, op)
+        if lost and result:
             change["lost"] = state.lost - 1
             result = "status lost"
-        node = KILLED if kind == "die" else self.programs.next(state.nodes[place], result)
-        orphan = state.orphans[place]
-        if orphan and (node == END or self.programs.ops[node].child != orphan):
+        node = KILLED if kind == "die" else self.programs.next(process.node, result,
+            change.get("lock", state.lock) == me)
+        if process.orphan and (node == END or self.programs.ops[node].child != process.orphan):
             node = KILLED
+        there = change.pop("there", process.there)
         if node < 0:
-            change["there"] = put(change.get("there", state.there), place, NONE)
-            change["orphans"] = put(state.orphans, place, "")
             if change.get("lock", state.lock) == me:
                 if node == END:
                     raise Bad("ends with the lock")
                 change["lock"] = 0
-        listings = state.listings
-        if self.config.torn:
-            listings = put(listings, place, None)
-            if disk != before:
-                listings = tuple(self.seen(disk, state.nodes[at], each) for at,
-                    each in enumerate(listings))
-        nodes = put(state.nodes, place, node)
-        clock = change.get("clock", state.clock)
-        holds = frozenset(hold for hold in change.pop("holds", state.holds)
-            if (hold[2] > clock if hold[2] else nodes[hold[1] - 1] >= 0))
-        return state._replace(disk=frozenset(disk.items()), nodes=nodes, listings=listings,
-            holds=holds, **change)
+            reached = state.put(place, Process(node), disk=frozenset(disk.items()), **change)
+        else:
+            reached = state.put(place, Process(node, process.orphan, (), there),
+                disk=frozenset(disk.items()), **change)
+        if reached.disk != state.disk:
+            moved = frozenset(files.messages(disk, args[1])) if kind == "mv" and args[1].startswith(
+                ("out/", "done/")) else NONE
+            reached = reached._replace(processes=tuple(self.seen(disk, moved, *each)
+                for each in zip(reached.processes, self.config.processes)))
+        return reached
 
-    def seen(self, disk, node, listing):
-        if listing is None:
-            return None
-        names = frozenset(files.listing(disk, self.programs.ops[node].args[0]))
-        return listing[0] & names, listing[1] | names
+    def seen(self, disk, moved, process, config):
+        """The process, after a change of the disk: MOVED are no longer ready, and what its listing
+        may see is more, and what it must see is less."""
+        if process.listing:
+            names = frozenset(files.listing(disk, self.programs.ops[process.node].args[0]))
+            must, may = process.listing
+            process = process._replace(listing=(must & names, may | names))
+        return process if config[1] == "push" else process._replace(there=process.there - moved)
 
     @staticmethod
     def is_dead(state, pid):
-        return state.nodes[pid - 1] < 0 or bool(state.orphans[pid - 1])
+        process = state.processes[pid - 1]
+        return process.node < 0 or bool(process.orphan)
 
     # the meaning of a step
 
     def rank(self, message):
         return self.config.priorities.get(message, 5), message
 
-    def gone(self, moved, change):
-        """MOVED are no longer ready, for any take under way since ..."""
-        there = change.get("there", self.now.there)
-        takes = [method != "push" for _, method, *_ in self.config.processes]
-        change["there"] = tuple(ids - moved if take else ids for take, ids in zip(takes, there))
-
-    def move(self, disk, old, new, note, change):
+    def before_move(self, state, me, disk, old, new, note):
+        """An mv may take only a message that nobody has, and replaces nothing."""
         if old not in disk:
-            return False
-        held = files.claimed(disk) if note == "settled" else {}
+            return
         if new in disk and not new.startswith("tmp/"):
             raise Bad(f"{new} was there already")
-        state, me = self.now, self.place + 1
-        moved = frozenset(files.messages(disk, old))
-        if files.gone(disk, new) or not files.rename(disk, old, new):
-            return False
-        source, target = old.split("/")[0], new.split("/")[0]
-        holds = state.holds
-        others = frozenset(hold for hold in holds if hold[0] not in moved)
-        if note == "settled":
-            change["settled"] = state.settled | held.keys() - files.claimed(disk).keys()
-        elif target == "claim":
-            holds = others
-        elif source == "claim":
-            pass
+        source, name, target = old.split("/")[0], old.split("/")[1], new.split("/")[0]
+        moved = files.messages(disk, old)
+        if "@" in note:
+            if name.split("@")[0] != (note.split("@")[0] if source == "out" else files.later(note)):
+                raise Bad(f"{old} is not what was handed out as {note}")
+        elif source == "out":
+            owner, deadline = files.owner_and_deadline(name)
+            over = self.is_dead(state, owner) if owner else state.clock >= deadline
+            if owner != me and not over:
+                raise Bad(f"{old} is put back, though somebody who lives holds it")
         elif target == "out":
-            deadline = 0 if "batch." in new else files.owner_and_deadline(new)[1]
-            if source == "out":
-                holds = others.union((i, who, deadline) for i, who, _ in holds - others)
-            else:
-                self.took(moved, change)
-                holds = holds.union((i, me, deadline) for i in moved)
-        elif target == "done":
-            if any(who != me for _, who, _ in holds - others):
-                raise Bad("deleted what somebody else holds")
-            change["settled"] = state.settled | moved
-            holds = others
-        elif source == "out" and note == "gives it back":
-            holds = others
-        if target in ("out", "done"):
-            self.gone(moved, change)
-        change["holds"] = holds
-        return True
+            if again := state.settled.intersection(moved):
+                raise Bad(f"message {min(again)} is handed out again, though it was settled")
+            last = max(map(self.rank, moved), default=0)
+            first = [each for each in state.processes[me - 1].there.difference(moved)
+                if self.rank(each) < last]
+            if first and not self.config.fails:  # what could not be listed may be overtaken
+                raise Bad(f"message {max(moved)} is handed out before {min(first)}")
 
-    def took(self, moved, change):
-        state = self.now
-        for message in sorted(moved):
-            if message in state.settled:
-                raise Bad(f"message {message} is handed out again, though it was settled")
-            if any(hold[0] == message for hold in state.holds):
-                raise Bad(f"message {message} is handed out, though somebody who lives holds it")
-        first = [i for i in state.there[self.place] - moved if self.rank(i) < max(
-            map(self.rank, moved))]
-        if first and not self.config.fails:  # a message that could not be listed may be overtaken
-            raise Bad(f"message {max(moved)} is handed out before {min(first)}")
-
-    def created(self, disk, path, note, change):
-        state = self.now
-        if note == "settled":
-            name = path[5:]
-            if f"out/{name}" not in disk:
+    def say(self, state, place, disk, op, change):
+        """What the step means for State, and whether it may be."""
+        kind, args = op.kind, op.args
+        there, settled = state.processes[place].there, NONE
+        if kind == "mv" and args[1].startswith("done/"):
+            settled = files.messages(disk, args[1])
+        elif kind == "mv" and op.note == "settled":
+            settled = files.claimed(dict(state.disk)).keys() - files.claimed(disk).keys()
+        elif kind == "create" and args[0].startswith("done/"):
+            taken = args[0].replace("done/", "out/")
+            if taken not in disk:
                 raise Bad("settles what it has no longer")
-            moved = frozenset(files.messages(disk, f"out/{name}"))
-            change["settled"] = state.settled | moved
-            change["holds"] = frozenset(hold for hold in state.holds if hold[0] not in moved)
-        elif note:
-            message = files.slip_id(path[4:])
-            there = set(files.ready(disk)) | set(files.in_flight(disk))
-            if self.config.bound and len(there) > self.config.bound:
-                raise Bad(f"{len(there)} messages in a queue of {self.config.bound}")
-            key = self.config.keys.get(message)
-            twin = [other for other in there if other != message and key
-                and self.config.keys.get(other) == key]
-            if twin:
-                raise Bad(f"messages {twin[0]} and {message} have the same key")
-
-    def say(self, disk, kind, args, change):
-        state, place = self.now, self.place
-        if kind == "begin":
-            if args:
-                ids = state.acked if self.config.ids else state.settled
-            else:
-                ready = files.ready(disk).keys() - files.in_flight(disk).keys()
-                ids = (state.acked & ready) - state.settled
-            change["there"] = put(state.there, place, frozenset(ids))
-        elif kind == "empty":
-            if state.there[place]:
-                raise Bad(f"says empty, though {min(state.there[place])} was there all the time")
-        elif kind == "ack":
-            change["acked"] = state.acked | {args[0]}
+            settled = files.messages(disk, taken)
+        elif kind == "create" and args[0].startswith("wal/"):
+            self.pushed(disk, files.slip_id(args[0]))
+        elif kind == "begin" and args:
+            change["there"] = state.acked if self.config.ids else state.settled
+        elif kind == "begin":
+            ready = files.ready(disk).keys() - files.in_flight(disk).keys()
+            change["there"] = (state.acked & ready) - state.settled
+        elif kind == "empty" and there:
+            raise Bad(f"says empty, though {min(there)} was there all the time")
         elif kind == "told":
             offset, ids = args[0].split(".")[0], frozenset(files.messages(disk, f"claim/{args[0]}"))
             if other := [other for first, other in state.told if first == offset and other != ids]:
                 raise Bad(f"offset {offset} is given for {sorted(ids)}, after {sorted(other[0])}")
             change["told"] = state.told | {(offset, ids)}
-        elif kind == "answered":
-            change["deleted"] = state.deleted | state.settled
         elif kind == "deleted":
-            change["deleted"] = state.deleted | {args[0]}
-        elif kind == "id":
-            if args[0] in state.acked:
-                raise Bad(f"id {args[0]} is given twice")
-            if any(other > args[0] for other in state.there[place]):
-                raise Bad(f"id {args[0]} is given after {max(state.there[place])}")
-            change["acked"] = state.acked | {args[0]}
-        elif kind == "dup":
-            if args[0] in state.there[place]:
-                raise Bad(f"says dup of {args[0]}, which was settled before")
-        elif kind == "print":
-            message = args[0]
-            if isinstance(message, str):
-                if files.is_flat(message.rpartition("/")[2]):
-                    return
-                message = files.slip_id(message.rpartition("/")[2])
-            held = any(hold[:2] == (message, place + 1) for hold in state.holds)
-            if held and disk.get(f"body/{message}") != ("whole",):
-                raise Bad(f"message {message} has no body")
+            change["deleted"] = state.deleted.union(args or state.settled)
+        elif kind == "id" and args[0] in state.acked:
+            raise Bad(f"id {args[0]} is given twice")
+        elif kind == "id" and max(there, default=0) > args[0]:
+            raise Bad(f"id {args[0]} is given after {max(there)}")
+        elif kind == "dup" and args[0] in there:
+            raise Bad(f"says dup of {args[0]}, which was settled before")
+        elif kind == "print" and not files.is_flat(args[0]) and args[0] in disk:
+            if disk.get(f"body/{files.slip_id(args[0])}") != ("whole",):
+                raise Bad(f"message {files.slip_id(args[0])} has no body")
+        if kind in ("ack", "id"):
+            change["acked"] = state.acked.union(args)
+        if settled:
+            change["settled"] = state.settled.union(settled)
+
+    def pushed(self, disk, message):
+        there = files.ready(disk).keys() | files.in_flight(disk).keys()
+        if self.config.bound and len(there) > self.config.bound:
+            raise Bad(f"{len(there)} messages in a queue of {self.config.bound}")
+        keys = self.config.keys
+        for other in there - {message}:
+            if message in keys and keys.get(other) == keys[message]:
+                raise Bad(f"messages {other} and {message} have the same key")
 
     # after the step
 
@@ -427,104 +337,72 @@ class Explorer:
         promised."""
         if self.config.ids:
             return
-        disk = dict(state.disk)
-        for path in files.segments(disk):
-            count = len(files.messages(disk, path))
-            if count != files.segment_count(path[6:]):
-                raise Bad(f"{path} has {count} messages")
-        places = files.ready(disk) + files.in_flight(disk) + files.claimed(disk)
-        for message, count in places.items():
-            if count > 1:
-                raise Bad(f"message {message} is in {count} places")
+        if wrong := files.misplaced(state.disk):
+            raise Bad(wrong)
         if self.config.power:
-            for disk in self.cuts(state):
-                self.check_recovered(state, disk, "boot")
+            for cut in {cut for cut, _ in state.cuts}:
+                self.check_recovered(state, cut, "boot", state.deleted)
         else:
-            self.check_recovered(state, state.disk, "checkpoint")
+            self.check_recovered(state, state.disk, "checkpoint", state.settled)
 
-    def check_recovered(self, state, disk, method):
+    def check_recovered(self, state, disk, method, settled):
         if disk not in self.recovered:
-            self.recovered[disk] = self.recover(disk, method)
+            self.recovered[disk] = self.recover(dict(disk), method)
         count, left, damaged, held = self.recovered[disk]
-        after = "a power cut now" if method == "boot" else "everybody killed now"
-        if left:
-            raise Bad(f"after {after} and recovery: {left}")
-        if damaged & state.acked:
-            raise Bad(f"after {after} and recovery: message {min(damaged)} has no whole body, but "
-                "a slip")
+        for message in damaged & state.acked:
+            left = left or f"message {message} has no whole body, but a slip"
         for offset, ids in state.told:
             if ids - held - state.settled and not self.unclaims:
-                raise Bad(f"after {after} and recovery: what was claimed at offset {offset} is in "
-                    "the queue again")
-        settled = state.deleted if method == "boot" else state.settled
-        for message in state.acked - state.settled:
-            if count[message] != 1:
-                raise Bad(f"after {after} and recovery: message {message} is there "
-                    f"{count[message]} times")
-        for message, times in count.items():
-            if times > 1 or message in settled:
-                raise Bad(f"after {after} and recovery: message {message} is there {times} times, "
+                left = left or f"what was claimed at offset {offset} is in the queue again"
+        for message in state.acked | count.keys():
+            times = count[message]
+            least, most = message in state.acked - state.settled, message not in settled
+            if not least <= times <= most:
+                left = left or (f"message {message} is there {times} times, "
                     f"settled: {message in settled}")
+        if left:
+            raise Bad(f"after {method} now: {left}")
 
-    def recover(self, frozen, method):
-        """How often each message is there after recovery, and what is wrong with the files that are
-        left."""
-        disk = dict(frozen)
-        programs = self.recovery
+    def recover(self, disk, method):
+        """How often each message is there after recovery, what is wrong with the files that are
+        left, which messages were damaged, and which are claimed."""
+        programs, damaged, lock = self.recovery, NONE, False
         node = programs.start(getattr(self.protocol, method), 0)
-        lock, steps, damaged = False, 0, NONE
-        while node != END:
-            steps += 1
-            if steps > 400:
-                return Counter(), "recovery does not end", NONE, NONE
-            op = programs.ops[node]
-            kind, args = op.kind, op.args
-            result = {"dead": True, "clock": 9, "holds": lock}.get(kind)
+        for _ in range(400):
+            if node == END:
+                held = files.claimed(disk)
+                count = files.ready(disk) + held
+                return count, self.left_over(disk, count), damaged, held.keys()
+            kind, args = programs.ops[node][:2]
+            result = {"dead": True, "clock": 9, "choose": "written"}.get(kind)
+            if kind == "mv" and args[0] in disk and args[1] in disk:
+                return Counter(), f"{args[1]} was there already", NONE, NONE
             if kind in files.ACTS:
                 result = files.act(disk, kind, *args)
-            elif kind == "ls":
-                result = files.listing(disk, args[0])
-            elif kind == "least":
-                result = (files.listing(disk, args[0]) or ("",))[0]
-            elif kind == "mv":
-                if args[0] in disk and args[1] in disk:
-                    return Counter(), f"{args[1]} was there already", NONE, NONE
-                result = files.rename(disk, *args)
             elif kind == "die":
                 bad = "" if "gone/q" in disk else "recovery ends with an error"
                 return Counter(), bad, NONE, NONE
-            elif kind == "choose":
-                result = args[0]
-            elif kind in ("lock", "unlock"):
-                lock = kind == "lock"
             elif kind == "check":
                 damaged = self.set_aside(disk)
-            node = programs.next(node, result)
-        held = files.claimed(disk)
-        count = files.ready(disk) + held
-        return count, self.left_over(disk, count), damaged, held.keys()
+            lock = kind == "lock" or lock and kind != "unlock"
+            node = programs.next(node, result, lock)
+        return Counter(), "recovery does not end", NONE, NONE
 
     def left_over(self, disk, count):
         if "gone/q" in disk:
             return ""
-        if lost := sorted(path for path in disk if path.split("/")[0] in ("fold", "unfold", "tmp",
-                "done", "out", "gone", "dropping")):
-            return f"{lost[0]} is left"
-        slips = {files.slip_id(path.rpartition("/")[2]) for path, content in disk.items()
-                 if content != DIRECTORY and (path.startswith(("wal/", "head/"))
-                 or files.is_claimed_slip(path))}
+        slips = files.slips(disk).values()
+        for path in sorted(disk):
+            place, _, name = path.partition("/")
+            if (place in ("fold", "unfold", "tmp", "done", "out", "gone", "dropping")
+                    # a killed push leaves its body until the next boot
+                    or place == "body" and int(name) in self.config.acked - set(slips)
+                    # and its key: the next push with it sees that there is no such message
+                    or place == "keys" and disk[path][0] not in count and len(disk[path]) == 2):
+                return f"{path} is left"
         for message in slips:
             if disk.get(f"body/{message}") != ("whole",):
                 return f"message {message} has no body"
-        for path in sorted(disk):
-            # The body of a killed push stays until the next boot
-            message = int(path[5:]) if path.startswith("body/") else 0
-            if message in self.config.acked and message not in slips:
-                return f"{path} is left"
-            if path.startswith("keys/") and disk[path][0] not in count:
-                # of a killed push: the next push with this key sees that there is no such message
-                if len(disk[path]) == 2:
-                    return f"{path} is left"
         return ""
 
     # power cuts
@@ -533,98 +411,41 @@ class Explorer:
     def set_aside(disk):
         """queue_check: slips without a whole body, bodies without a slip, damaged flat files, keys
         without a message."""
-        slips, damaged = set(), set()
-        for path in sorted(disk):
-            place, _, name = path.partition("/")
-            if place in ("wal", "head") and disk[path] != DIRECTORY:
-                message = files.slip_id(name.rpartition("/")[2])
-                if disk.get(f"body/{message}") == ("whole",):
-                    slips.add(message)
-                else:
-                    damaged.add(message)
-                    del disk[path]
-            elif place == "queue" and disk[path] == ("torn",):
+        damaged = {path: message for path, message in files.slips(disk).items()
+            if disk.get(f"body/{message}") != ("whole",) and not path.startswith("claim/")}
+        for path in [*damaged, *(path for path in disk if path.startswith("queue/")
+                and disk[path] == ("torn",))]:
+            del disk[path]
+        slips, there = files.slips(disk).values(), files.ready(disk)
+        for path in list(disk):
+            if (path.startswith("body/") and int(path[5:]) not in slips
+                    or path.startswith("keys/") and disk[path][0] not in there):
                 del disk[path]
-            elif files.is_claimed_slip(path):
-                slips.add(files.slip_id(name.rpartition("/")[2]))
-        for path in sorted(disk):
-            if path.startswith("body/") and int(path[5:]) not in slips:
-                del disk[path]
-        there = files.ready(disk)
-        for path in sorted(disk):
-            if path.startswith("keys/") and disk[path][0] not in there:
-                del disk[path]
-        return frozenset(damaged)
+        return frozenset(damaged.values())
 
     @staticmethod
-    def touches(change):
-        removed, added = change
-        paths = {*removed, *(path for path, _ in added)}
-        return paths | {path.rpartition("/")[0] for path in paths if path.count("/") > 1}
-
-    def needs(self, pending):
-        """For each pending change, the earlier ones without which it cannot happen."""
-        touched = [self.touches(change) for change in pending]
-        return [frozenset(early for early in range(late) if touched[early] & touched[late])
-            for late in range(len(pending))]
-
-    @staticmethod
-    def happen(disk, change):
-        removed, added = change
-        for path in removed:
-            disk.pop(path, None)
-        disk.update(added)
-
-    def power(self, state, before, disk, kind, args, change):
-        """Note what the step has changed as pending, or mark what it syncs as safe."""
-        pending, soft = list(state.pending), set(state.soft)
-        base = dict(state.base)
-        if disk != before:
-            removed = tuple(sorted(path for path in before if path not in disk))
-            added = tuple(sorted(((path, content) for path, content in disk.items()
-                if before.get(path) != content), key=str))
-            pending.append((removed, added))
-            if kind == "mv":
-                old, new = args
-                soft = {new + path[len(old):] if path == old or path.startswith(old + "/")
-                    else path for path in soft}
-            elif kind == "write" and args[1]:
-                soft.add(args[0])
-            soft &= disk.keys()
+    def cuts(state, disk, op):
+        """The disks that a power cut may leave after this step, each with the places and files in
+        which it is behind. A step may reach the disk or not, and before an earlier one if it can be
+        taken without it; what is written is torn until it is synced."""
+        kind, args = op.kind, op.args
         if kind == "syncfs":
-            for each in pending:
-                self.happen(base, each)
-            pending, soft = [], set()
-        elif kind == "sync":
-            needs = self.needs(pending)
-            chosen = set()
-            for number, (gone, added) in enumerate(pending):
-                paths = {*gone, *(path for path, _ in added)}
-                places = {path.rpartition("/")[0] + "/" for path in paths}
-                if places.union(paths & base.keys()).intersection(args):
-                    chosen.add(number)
-            soft.difference_update(args)
-            for number in range(len(pending) - 1, -1, -1):
-                if number in chosen:
-                    chosen |= needs[number]
-            for number in sorted(chosen):
-                self.happen(base, pending[number])
-            pending = [each for number, each in enumerate(pending) if number not in chosen]
-        change.update(base=frozenset(base.items()), pending=tuple(pending), soft=frozenset(soft))
-
-    def cuts(self, state):
-        """Every disk that a power cut may leave."""
-        pending = state.pending
-        needs = self.needs(pending)
+            return frozenset([(frozenset(disk.items()), NONE)])
+        if kind == "sync":
+            return frozenset((frozenset((path, disk.get(path, content) if path in args else content)
+                for path, content in cut), behind)
+                for cut, behind in state.cuts if not behind.intersection(args))
+        before = dict(state.disk)
+        changed = {path for path, _ in before.items() ^ disk.items()}
+        if not changed:
+            return state.cuts
+        touched = {path if path in before and path in disk else path.rpartition("/")[0] + "/"
+            for path in changed}
+        torn = (args[0], ("torn",)) if kind == "write" and args[1] else args
         found = set()
-        for bits in range(1 << len(pending)):
-            chosen = [number for number in range(len(pending)) if bits >> number & 1]
-            if any(not needs[number] <= set(chosen) for number in chosen):
-                continue
-            disk = dict(state.base)
-            for number in chosen:
-                self.happen(disk, pending[number])
-            for path in state.soft & disk.keys():
-                disk[path] = ("torn",)
-            found.add(frozenset(disk.items()))
-        return found
+        for cut, behind in state.cuts:
+            found.add((cut, behind | touched))
+            reached = dict(cut)
+            if files.act(reached, kind, *torn):
+                found.add((frozenset(reached.items()), behind))
+        return frozenset(found)

@@ -1,31 +1,29 @@
-"""The model with a part that is broken on purpose: each patch in mutants/ breaks protocol.py. Its
-first line says what it breaks, `Config:` names the configuration that shows it."""
+"""The model with a part that is broken on purpose. mutants.patch has pieces of patches for
+protocol.py: the line in front says what is broken, the first piece's own line which configuration
+shows it."""
 
-import importlib.util
-import shutil
 import sys
 import tempfile
 from pathlib import Path
+
+from programs import load
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 from crash.mutant import apply
 
-NAMES = sorted(path.stem for path in (HERE / "mutants").glob("*.patch"))
+PATCHES = dict(each.split(": ", 1) for each in (HERE / "mutants.patch").read_text().split("\n\n"))
 
 
-def read(name):
-    """The configuration, and the patch."""
-    head, patch = (HERE / f"mutants/{name}.patch").read_text().split("\n--- ", 1)
-    return head.split("\nConfig: ")[1], "--- " + patch
+def config(name):
+    """The name of the configuration."""
+    return PATCHES[name].split("\n")[1].removeprefix("@@ ")
 
 
 def protocol(name):
     """The class Protocol, broken. Raises crash.mutant.Stale if the patch does not apply."""
     with tempfile.TemporaryDirectory() as top:
-        path = Path(shutil.copy(HERE / "protocol.py", top))
-        apply(read(name)[1], Path(top))
-        spec = importlib.util.spec_from_file_location("broken", path)
-        sys.modules["broken"] = module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    return module.Protocol
+        path = Path(top) / "protocol.py"
+        path.write_text((HERE / path.name).read_text())
+        apply(f"--- a/{path.name}\n{PATCHES[name]}", path.parent)
+        return load(path).Protocol

@@ -1,17 +1,19 @@
 """Processes as Python generators, and the state of each as a small number.
 
 A process yields operations (`Op`) and is sent their results. Generators cannot be copied. So a
-process's state is identified by the line where it stands and by the values of its local variables;
+process's state is the line where it stands and the values of the variables that it may still read;
 to reach a state again, the process is run anew with the same results. Every pair of state and
 result is run once, and then known.
 
-The line and the local variables must say everything: nothing that an earlier yield has answered may
-stay on the interpreter's own stack. `checked` refuses a class in which something could: a yield in
-the body of a `for` or `with`, or one in an operand after another yield."""
+Nothing else may stay on the interpreter's own stack. `load` sees to that: it makes a `for` whose
+body yields a `while` over what is left, and refuses a yield after another operand."""
 
 import ast
-import inspect
-import textwrap
+import dis
+import re
+from functools import lru_cache
+from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
 END = -1
@@ -27,29 +29,73 @@ class Op(NamedTuple):
     note: str = ""
 
 
-def checked(code):
-    """A decorator: raises TypeError if a class or function has a yield that the locals do not
-    describe."""
-    _check(ast.parse(textwrap.dedent(inspect.getsource(code))), code.__name__)
-    return code
+def load(path):
+    """The module at PATH. TypeError: it has a yield that variables do not describe."""
+    module = ModuleType(Path(path).stem)
+    tree = ast.fix_missing_locations(Loops().visit(ast.parse(Path(path).read_text())))
+    for node in ast.walk(tree):
+        refuse(node)
+    exec(compile(tree, path, "exec"), vars(module))
+    return module
 
 
-def _yields(node):
+def yields(node):
     return any(isinstance(each, (ast.Yield, ast.YieldFrom)) for each in ast.walk(node))
 
 
-def _check(node, name):
-    before = False  # whether an operand in front of this one yields
+class Loops(ast.NodeTransformer):
+    def visit_For(self, loop):
+        self.generic_visit(loop)
+        if not any(map(yields, loop.body)):
+            return loop
+        rest = f"rest_of_line_{loop.lineno}"
+        first, turns = ast.parse(f"{rest} = tuple(_)\n"
+            f"while {rest}:\n _, {rest} = {rest}[0], {rest}[1:]").body
+        first.value.args = [loop.iter]
+        turns.body[0].targets[0].elts[0] = loop.target
+        turns.body += loop.body
+        return first, turns
+
+
+def refuse(node):
+    """TypeError if a yield below NODE comes after an operand that may be a variable."""
+    if isinstance(node, (ast.With, ast.Try)) and yields(node):
+        raise TypeError(f"line {node.lineno}: a yield below {type(node).__name__}")
+    if not isinstance(node, (ast.expr, ast.AugAssign)) or isinstance(node, (ast.BoolOp, ast.IfExp,
+            ast.GeneratorExp)):
+        return
+    before = False
     for child in ast.iter_child_nodes(node):
-        if not _yields(child):
-            continue
-        where = f"{name}, line {getattr(child, 'lineno', 0)}: a yield"
-        if isinstance(node, (ast.For, ast.With, ast.Try)) and child is not getattr(node, "iter", 0):
-            raise TypeError(f"{where} below {type(node).__name__}")
-        if before and isinstance(node, ast.expr) and not isinstance(node, ast.BoolOp):
-            raise TypeError(f"{where} after another in one {type(node).__name__}")
-        before = True
-        _check(child, name)
+        if before and yields(child):
+            raise TypeError(f"line {node.lineno}: a yield after an operand")
+        before = before or isinstance(child, ast.expr) and child is not getattr(node, "func", 0)
+
+
+@lru_cache(None)
+def read_later(code):
+    """For the offset of each instruction: the variables that may be read after it before they are
+    set anew. A variable that a generator expression uses counts as read."""
+    steps = list(dis.get_instructions(code))
+    number = {step.offset: each for each, step in enumerate(steps)}
+    after, before = {}, {len(steps): frozenset()}
+    changed = True
+    while changed:
+        changed = False
+        for each in reversed(range(len(steps))):
+            step = steps[each]
+            name = step.opname
+            ends = re.match("RETURN|RAISE|RERAISE|JUMP_(?!IF)", name)
+            found = frozenset() if ends else before.get(each + 1, frozenset())
+            if step.opcode in (*dis.hasjrel, *dis.hasjabs):
+                found |= before.get(number[step.argval], frozenset())
+            changed = changed or found != after.get(step.offset)
+            after[step.offset] = found
+            names = step.argval if isinstance(step.argval, tuple) else (step.argval,)
+            for verb, variable in reversed(list(zip(re.findall("(LOAD|STORE)_FAST", name), names))):
+                found = found - {variable} if verb == "STORE" else found | {variable}
+            before[each] = found
+    return {offset: names.union(code.co_cellvars, code.co_freevars)
+        for offset, names in after.items()}
 
 
 class Programs:
@@ -64,37 +110,37 @@ class Programs:
         self._next = {}
 
     def start(self, function, *args):
-        return self._number(function, args, ())
+        return self._number(function, args, (), False)
 
-    def next(self, node, result):
-        key = node, result
+    def next(self, node, result, lock):
+        """The state after RESULT; LOCK: whether the process has the lock then."""
+        key = node, result, lock
         found = self._next.get(key)
         if found is None:
             function, args, results = self._paths[node]
-            found = self._next[key] = self._number(function, args, (*results, result))
+            found = self._next[key] = self._number(function, args, (*results, result), lock)
         return found
 
-    def _number(self, function, args, results):
+    def _number(self, function, args, results, lock):
         generator = function(*args)
         try:
             op = next(generator)
             for result in results:
                 op = generator.send(result)
-            while op.kind in self.skip:
-                results = (*results, None)
-                op = generator.send(None)
+            while op.kind in self.skip or op.kind == "holds":
+                results = (*results, lock and op.kind == "holds")
+                op = generator.send(results[-1])
         except StopIteration:
             return END
-        key = [function]
+        key = [op]
         inner = generator
-        while inner is not None:
-            frame = inner.gi_frame
-            key.append((frame.f_code, frame.f_lasti, tuple(sorted(frame.f_locals.items()))))
+        while inner:
+            code, line, variables = inner.gi_code, inner.gi_frame.f_lasti, inner.gi_frame.f_locals
+            key.append((code, line, tuple(sorted((name, variables[name])
+                for name in read_later(code)[line] if name in variables))))
             inner = inner.gi_yieldfrom
-        key = tuple(key)
-        number = self._numbers.get(key)
-        if number is None:
-            number = self._numbers[key] = len(self.ops)
+        number = self._numbers.setdefault(tuple(key), len(self.ops))
+        if number == len(self.ops):
             self.ops.append(op)
             self._paths.append((function, args, results))
         return number
