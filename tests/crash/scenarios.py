@@ -328,6 +328,9 @@ def _basic() -> list[Scenario]:
         make("drain", (*FLAT, *pushes(7, 9)), v("drain q"), 9, old=9, delivers=True),
         make("drain -a", (*FLAT, *pushes(7, 9)), v("drain -a q", b"ok\nok\n"), 9, old=9,
         delivers=True),
+        make("drain, too many tries", (v("create -m 1 q"), *pushes(1, 1), killed("open q/done/",
+        v("drain q")), *pushes(2, 2)), v("drain q"), 2, old=lines(2, 2), delivers=True,
+        ordered=False),
         make("reserve", pushes(1, 2), v("reserve -t 999999 q"), 2, ends="reserved"),
         make("delete", LEASED, v("delete RECEIPT"), 2, old=1),
         make("delete, expired", (*LEASED, v("touch -t 0 RECEIPT"), v("wal")), v("delete RECEIPT"),
@@ -345,6 +348,10 @@ def _basic() -> list[Scenario]:
         make("bury", LEASED, v("bury RECEIPT"), 2, ordered=False, ends="buried"),
         make("kick", (*LEASED, v("bury RECEIPT")), v("kick q"), 2, ordered=False, ends="ready"),
         make("kick, delayed", pushes(1, 2, "-d", "999999"), v("kick -n 9 q"), 2, ends="ready"),
+        # another consumer has the message meanwhile
+        make("old receipts", (*pushes(1, 1), v("reserve -t 0 q"), ("sh",
+        '"$0/reserve" -t 999999 q', b"")), ("sh", 'for verb in delete release bury touch; do '
+        '"$0/$verb" RECEIPT; [ $? = 66 ] || exit 74; done', b""), 1, ends="reserved", complaints=4),
         make("peek into a flat file", FLAT, v("peek q"), 6),
         make("close", pushes(1, 2), v("close q"), 2),
         make("drop -f", pushes(1, 3), v("drop -f q"), 3, old=3, atomic=True),
