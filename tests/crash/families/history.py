@@ -20,30 +20,31 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..gate import processes
-from ..judge import history_claims, history_model, layout, trees
-from ..judge.history_events import Event, Message
+from ..judge import history_model, layout, trees
+from ..judge.history_events import BOOT, Event, Message
 from ..scenarios import System
 from ..trials import Family, Options, Seen, Trial
 
-KINDS = ("kills", "leases", "bound", "clock")
 QUEUE = "q"
-NAME = "me"  # the NAME that claims
 BOUND = 6
 PACE = 0.022  # seconds: how long a verb is believed to take before one was struck
 DEADLINE = 120.0  # seconds after which an operation counts as hanging, and the history ends
+WALL = 1_700_000_000  # what `date` says in the first half of a `clock`
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,21 @@ class Fault:
 
     kind: str
     after: float
-    hold: float = 0.0
+    hold: float
+
+    def strike(self, process: subprocess.Popen[bytes]) -> bool:
+        """Whether it was still running. It is not reaped before, so its number is its own."""
+        if process.poll() is not None:
+            return False
+        if self.kind == "tree":
+            os.killpg(process.pid, signal.SIGKILL)
+        elif self.kind == "one":
+            process.kill()
+        else:
+            os.killpg(process.pid, signal.SIGSTOP)
+            time.sleep(self.hold)  # Stop it for as long as the history says
+            os.killpg(process.pid, signal.SIGCONT)
+        return True
 
 
 class Clock:
@@ -61,8 +76,7 @@ class Clock:
     the system's, or a process would seem to have begun after it got a message."""
 
     def __init__(self, path: Path | None = None) -> None:
-        self.path, self.boot = path, 0
-        self.low = self.high = 0.0
+        self.path, self.boot, self.low, self.high = path, 0, 0.0, 0.0
         self.base = time.clock_gettime(time.CLOCK_BOOTTIME) + 100_000
         if path:
             random_path = path / "sys/kernel/random"
@@ -71,30 +85,27 @@ class Clock:
             self.restart(0)
 
     def span(self) -> tuple[float, float]:
-        """No less and no more than what a process can read now."""
-        if self.path:
-            return self.low, self.high
-        now = time.clock_gettime(time.CLOCK_BOOTTIME)
-        return now - 0.01, now
+        """No less and no more than what a process can read now, and BOOT more after each
+        restart."""
+        if not self.path:
+            self.high = time.clock_gettime(time.CLOCK_BOOTTIME)
+            self.low = self.high - 0.01
+        return self.boot * BOOT + self.low, self.boot * BOOT + self.high
 
     def advance(self, seconds: float) -> None:
+        assert self.path
         self.high = self.low + seconds
-        self._write(self.high)
+        new = self.path / "uptime.new"
+        new.write_text(f"{self.high:.2f} {self.high:.2f}\n")
+        new.rename(self.path / "uptime")
         self.low = self.high
 
     def restart(self, boot: int) -> None:
         """Only while nothing runs."""
         assert self.path
-        self.boot = boot
-        self.low = self.high = self.base + (10.0 if boot else 5000.0)
+        self.boot, self.low = boot, self.base
         (self.path / "sys/kernel/random/boot_id").write_text(f"boot-{boot}\n")
-        self._write(self.high)
-
-    def _write(self, seconds: float) -> None:
-        assert self.path
-        new = self.path / "uptime.new"
-        new.write_text(f"{seconds:.2f} {seconds:.2f}\n")
-        new.rename(self.path / "uptime")
+        self.advance(10.0 if boot else 5000.0)
 
 
 class Over(Exception):
@@ -114,42 +125,39 @@ class History:
     deadline: float = DEADLINE
     events: list[Event] = field(default_factory=list)
     messages: dict[int, Message] = field(default_factory=dict)
+    numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     samples: list[tuple[float, int]] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
     # seconds, by verb: how long it takes, as far as strikes have shown
     paces: dict[str, float] = field(default_factory=dict)
+    # by worker: a receipt that is no longer its own
+    stale: dict[str, str] = field(default_factory=dict)
+    claimed: int = 0  # no offset before it is given any more
 
     def perform(self, words: Sequence[str], data: bytes = b"", fault: Fault | None = None, *,
             who: str = "", messages: Sequence[Message] = (), receipt: str = "") -> Event:
         """One operation, to its end or to the end of its whole group."""
         if self.broken:
             raise Over
-        for message in messages:
-            self.messages[message.number] = message
+        self.messages.update((message.number, message) for message in messages)
         event = Event(who, tuple(words), fault=fault.kind if fault else "",
-            messages=tuple(m.number for m in messages), receipt=receipt, boot=self.clock.boot)
+            messages=tuple(m.number for m in messages), receipt=receipt)
         event.start, event.up_start = time.monotonic(), self.clock.span()[0]
-        # A file, since in Python 3.11 the second communicate() after a timeout forgets the input
+        # A file, so that it has its input before it is struck
         with open(os.memfd_create("input"), "r+b") as stdin:
             stdin.write(data)
             stdin.seek(0)
             process = subprocess.Popen(self.system.argv(words), env=self.environment,
                 cwd=self.spool.parent, start_new_session=True, stdin=stdin,
                 stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        pace, struck = self.paces.get(event.verb, PACE), False
+        if fault:
+            pace = self.paces.get(event.verb, PACE)
+            time.sleep(fault.after * pace)  # until the strike
+            # Spread the strikes until about four of five hit a running verb: on a machine that is
+            # busy or wakes us late they would come after its end, or only while shells start
+            self.paces[event.verb] = pace * (1.1 if fault.strike(process) else 0.7)
         try:
-            try:
-                event.out, event.err = process.communicate(
-                    timeout=fault.after * pace if fault else self.deadline)
-            except subprocess.TimeoutExpired:
-                if not fault:
-                    raise
-                struck = strike(process, fault)
-                event.out, event.err = process.communicate(timeout=self.deadline)
-            if fault:
-                # Spread the strikes until about four of five hit a running verb: on a machine that
-                # is busy or wakes us late they would come after its end, or only while shells start
-                self.paces[event.verb] = pace * (1.1 if struck else 0.7)
+            event.out, event.err = process.communicate(timeout=self.deadline)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             event.out, event.err = process.communicate()
@@ -167,28 +175,13 @@ class History:
         return event
 
 
-def strike(process: subprocess.Popen[bytes], fault: Fault) -> bool:
-    """Kill or stop it, where it has not ended: it is not reaped before, so its number is its own.
-    Whether it had not."""
-    if process.poll() is not None:
-        return False
-    if fault.kind == "tree":
-        os.killpg(process.pid, signal.SIGKILL)
-    elif fault.kind == "one":
-        process.kill()
-    else:
-        os.killpg(process.pid, signal.SIGSTOP)
-        time.sleep(fault.hold)  # Stop it for as long as the history says
-        os.killpg(process.pid, signal.SIGCONT)
-    return True
-
-
 # ---- the workers' operations, all drawn from the seed
 
 
-def fault_of(rng: random.Random, kinds: Sequence[str], share: float) -> Fault | None:
-    draw = rng.random(), rng.choice(kinds), rng.random(), rng.uniform(0.02, 0.25)
-    return Fault(draw[1], draw[2], draw[3]) if draw[0] < share else None
+def fault_of(rng: random.Random, share: float,
+        kinds: Sequence[str] = ("tree", "one", "stop")) -> Fault | None:
+    fault = Fault(rng.choice(kinds), rng.random(), rng.uniform(0.02, 0.25))
+    return fault if rng.random() < share else None
 
 
 def body_of(number: int, size: int) -> bytes:
@@ -197,157 +190,135 @@ def body_of(number: int, size: int) -> bytes:
     return begin + (b"\xff\x01%x." % (number * 2654435761)) * (size // 8) if size > 8 else begin
 
 
-def producer(history: History, rng: random.Random, who: str, first: int, turns: int) -> None:
-    leased, clocked = history.kind in ("leases", "clock"), history.kind == "clock"
-    number = first
-    for turn in range(turns):
-        words, count, key, delay = ["push"], 1, "", 0
-        lease = rng.choice((5, 20)) if clocked else rng.choice((1, 2)) if leased else 60
-        priority = rng.choice((65536, 65536, 65536, 10, 100000))
-        draw, size, mode = rng.random(), rng.choice((0, 0, 20, 60, 1500, 4000)), rng.choice("l0")
-        if rng.random() < 0.02:
-            size = rng.choice((120_000, 300_000))
-        fault = fault_of(rng, ("tree", "tree", "one", "stop"), 0.25)
-        if draw < 0.12:
-            count = rng.randint(2, 9)
-            words += ["-" + mode]
-        elif draw < 0.37:
-            key = f"key{rng.randint(0, 2)}"
-            words += ["-k", key]
-        elif draw < 0.52 and clocked:
-            delay = rng.choice((3, 15, 40))
-            words += ["-d", str(delay)]
-        words += ["-p", str(priority)] if priority != 65536 else []
-        words += ["-t", str(lease)] if lease != 60 else []
-        words += ["-w", "1"] if history.kind == "bound" and rng.random() < 0.4 else []
-        made = [Message(number + k, body_of(number + k, size if count == 1 else size % 100),
-            priority, delay, lease, key) for k in range(count)]
-        number += count
-        end = {"l": b"\n", "0": b"\0"}[mode] if count > 1 else b""
-        history.perform([*words, QUEUE], b"".join(m.body + end for m in made), fault,
-            who=f"{who}.{turn}", messages=made)
+def producer(history: History, rng: random.Random, who: str) -> None:
+    count, key, delay, end = 1, "", 0, b""
+    lease = rng.choice({"clock": (5, 20), "leases": (1, 2)}.get(history.kind, (60,)))
+    priority = rng.choice((65536, 65536, 65536, 10, 100000))
+    words = ["push", "-t", str(lease), "-p", str(priority)]
+    draw, size = rng.random(), rng.choice((0, 0, 20, 60, 1500, 4000))
+    if rng.random() < 0.02:
+        size = rng.choice((120_000, 300_000))
+    if draw < 0.12:
+        count, size = rng.randint(2, 9), size % 100
+        option, end = rng.choice((("-l", b"\n"), ("-0", b"\0")))
+        words += [option]
+    elif draw < 0.37:
+        key = f"key{rng.randint(0, 2)}"
+        words += ["-k", key]
+    elif draw < 0.52 and history.kind == "clock":
+        delay = rng.choice((3, 15, 40))
+        words += ["-d", str(delay)]
+    words += ["-w", "1"] if history.kind == "bound" and rng.random() < 0.4 else []
+    made = [Message(number, body_of(number, size), priority, delay, lease, key)
+        for number in itertools.islice(history.numbers, count)]
+    history.perform([*words, QUEUE], b"".join(m.body + end for m in made),
+        fault_of(rng, 0.25, ("tree", "tree", "one", "stop")), who=who, messages=made)
 
 
-def popper(history: History, rng: random.Random, who: str, turns: int) -> None:
-    for turn in range(turns):
-        draw, count = rng.random(), rng.randint(2, 7)
-        wait = ["-w", "1"] if history.kind != "clock" and rng.random() < 0.1 else []
-        many = ["pop", "-0", "-n", str(count)]
-        words = ["drain", "-0"] if draw < 0.04 else many if draw < 0.14 else ["pop", *wait]
-        history.perform([*words, QUEUE], fault=fault_of(rng, ("tree", "one", "stop"), 0.25),
-            who=f"{who}.{turn}")
+def popper(history: History, rng: random.Random, who: str) -> None:
+    draw = rng.random()
+    words = ["drain", "-0"] if draw < 0.04 else ["pop"]
+    if 0.04 <= draw < 0.14:
+        words += ["-0", "-n", str(rng.randint(2, 7))]
+    elif draw > 0.9 and history.kind != "clock":
+        words += ["-w", "1"]
+    history.perform([*words, QUEUE], fault=fault_of(rng, 0.25), who=who)
 
 
-def reserver(history: History, rng: random.Random, who: str, turns: int) -> None:
-    clocked = history.kind == "clock"
-    stale: list[str] = []
-    for turn in range(turns):
-        lease = rng.choice(("", "", "1", "2")) if not clocked else rng.choice(("", "4", "30"))
-        fault = fault_of(rng, ("tree", "one", "stop"), 0.15)
-        plan = rng.choice(("delete", "delete", "delete", "twice", "release", "release", "later",
-            "touch", "bury", "lost", "late"))
-        follow = fault_of(rng, ("tree", "one", "stop"), 0.2)
-        old = rng.random() < 0.3
-        if history.kind == "bound" and plan == "bury":
-            # Buried messages do not count, and a kicked one comes back even without room
-            plan = "delete"
-        taken = history.perform(["reserve", *(["-t", lease] if lease else []), QUEUE], fault=fault,
-            who=f"{who}.{turn}")
-        head = taken.out.split(b"\n", 1)[0].split()
-        if taken.killed or taken.status != 0 or not head:
-            continue
-        receipt = head[0].decode()
-
-        def use(verb: str, *options: str, fault: Fault | None = None,
-                receipt: str = receipt) -> Event:
-            return history.perform([verb, *options, receipt], fault=fault, who=f"{who}.{turn}",
-                receipt=receipt)
-
-        if old and stale:
-            use("delete", receipt=stale.pop())
-        if plan in ("delete", "twice"):
-            use("delete", fault=follow)
-            if plan == "twice":
-                use("delete")
-        elif plan == "release":
-            use("release", fault=follow)
-        elif plan == "later":
-            use("release", "-d", "12" if clocked else "1", fault=follow)
-        elif plan == "touch":
-            use("touch", "-t", "25" if clocked else "2", fault=follow)
-            use("delete")
-        elif plan == "bury":
-            use("bury", "-r", "bad", fault=follow)
-        elif plan == "late":
-            if not clocked:
-                time.sleep(1.05)  # the shortest lease ends
-            use("delete")
-        if plan in ("release", "later", "lost"):
-            stale.append(receipt)
+#: What is done with a reserved message; LEASE is longer than those of `leases`, or of `clock`.
+PLANS = (*[("delete",)] * 3, ("delete", "delete"), *[("release",)] * 2, ("release -d LEASE",),
+    ("touch -t LEASE", "delete"), ("bury -r bad",), ("late", "delete"), ())
 
 
-def claimer(history: History, rng: random.Random, who: str, turns: int) -> None:
-    """The only worker that uses its name: it claims, then settles some or all, gives it back, or
-    claims more."""
-    for turn in range(turns):
-        count = rng.choice((0, 2, 3, 5, 9, 20))
-        plan = rng.choice(("all", "all", "first", "unclaim", "more"))
-        fault, follow = (fault_of(rng, ("tree", "one", "stop"), 0.25) for _ in "12")
-        claim = history.perform(["claim", "-c", NAME, "-n", str(count), QUEUE], fault=fault,
-            who=f"{who}.{turn}")
-        if claim.killed or claim.status or not history_claims.sound(claim):
-            continue
-        claim.claimed = layout.listed(claim.out)
-        ends = [int(line.split()[0]) + int(line.split()[1]) for line in claim.out.splitlines()]
-        if plan in ("all", "first"):
-            history.perform(["settle", "-c", NAME, str(ends[-1] if plan == "all" else ends[0]),
-                QUEUE], fault=follow, who=f"{who}.{turn}")
-        elif plan == "unclaim":
-            history.perform(["unclaim", "-c", NAME, QUEUE], fault=follow, who=f"{who}.{turn}")
+def reserver(history: History, rng: random.Random, who: str) -> None:
+    clocked, worker = history.kind == "clock", who.partition(".")[0]
+    plan = rng.choice(PLANS)
+    if history.kind == "bound" and "bury -r bad" in plan:
+        # Buried messages do not count, and a kicked one comes back even without room
+        plan = ("delete",)
+    lease = rng.choice(("", "4", "30") if clocked else ("", "", "1", "2"))
+    taken = history.perform(["reserve", *(["-t", lease] if lease else []), QUEUE],
+        fault=fault_of(rng, 0.15), who=who)
+    if not taken.done or not taken.out:
+        return
+    receipt = taken.out.split()[0].decode()
+    if rng.random() < 0.3 and (old := history.stale.pop(worker, "")):
+        history.perform(["delete", old], who=who, receipt=old)
+    fault = fault_of(rng, 0.2)
+    for step in plan:
+        if step != "late":
+            words = step.replace("LEASE", "25" if clocked else "2").split()
+            history.perform([*words, receipt], fault=fault, who=who, receipt=receipt)
+        elif not clocked:
+            time.sleep(1.05)  # the shortest lease ends
+        fault = None
+    if "delete" not in plan:
+        history.stale[worker] = receipt
 
 
-def keeper(history: History, rng: random.Random, who: str, turns: int) -> None:
+def claimer(history: History, rng: random.Random, who: str) -> None:
+    """The only worker that uses its name: it claims, and then settles all or gives it back."""
+    claim = history.perform(["claim", "-c", "me", "-n", str(rng.choice((2, 3, 5, 9, 20))), QUEUE],
+        fault=fault_of(rng, 0.25, ("stop",)), who=who, receipt=who)
+    if not claim.done:
+        return
+    if not re.fullmatch(rb"(\d+ [1-9]\d* /.+\n)+", claim.out):
+        history.broken.append(f"{who}: claim said {claim.out[:80]!r}")
+        return
+    listed = layout.listed(claim.out)
+    claim.claimed, before = tuple(listed.values()), history.claimed
+    if sorted(listed) != list(listed) or min(listed) < before:
+        history.broken.append(f"{who}: offsets {list(listed)} behind {before}")
+    history.claimed = max(listed) + 1
+    end = rng.choice((["settle", "-c", "me", str(history.claimed)], ["unclaim", "-c", "me"]))
+    if not history.perform([*end, QUEUE], fault=fault_of(rng, 0.25), who=who, receipt=who).done:
+        history.perform(["unclaim", "-c", "me", QUEUE], who=who, receipt=who)
+
+
+def keeper(history: History, rng: random.Random, who: str) -> None:
     """Checkpoints, kicks and counts; in `clock`, the clock."""
-    for turn in range(turns):
-        draw = rng.random()
-        fault = fault_of(rng, ("tree", "one", "stop"), 0.35)
-        words = ["wal"] if draw < 0.6 else ["kick", "-n", "3"] if draw < 0.8 else ["stat"]
-        step = rng.choice((0.3, 1.5, 6.0, 33.0))
-        history.perform([*words, QUEUE], fault=fault, who=f"{who}.{turn}")
-        if history.kind == "clock" and rng.random() < 0.6:
-            history.clock.advance(step)
+    words = rng.choice((*[["wal"]] * 3, ["kick", "-n", "3"], ["stat"]))
+    history.perform([*words, QUEUE], fault=fault_of(rng, 0.35), who=who)
+    if history.kind == "clock" and rng.random() < 0.6:
+        history.clock.advance(rng.choice((0.3, 1.5, 6.0, 33.0)))
 
 
-def sample(history: History, rng: random.Random, who: str, turns: int) -> None:
+def sampler(history: History, rng: random.Random, who: str) -> None:
     """Counts the bounded queue under its lock: nothing can be added meanwhile, and an id that is
     seen twice is one message."""
-    for _ in range(turns):
-        with open(history.spool / QUEUE / "lock", "ab") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            with contextlib.suppress(FileNotFoundError):  # a taker moves a flat file meanwhile
-                ids = {message.id for message in layout.dump(history.spool).messages(QUEUE)}
-                history.samples.append((time.monotonic(), len(ids)))
-        time.sleep(rng.uniform(0.005, 0.03))  # between two samples
+    with open(history.spool / QUEUE / "lock", "ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with contextlib.suppress(FileNotFoundError):  # a taker moves a flat file meanwhile
+            ids = {message.id for message in layout.dump(history.spool).messages(QUEUE)}
+            history.samples.append((time.monotonic(), len(ids)))
+    time.sleep(rng.uniform(0.005, 0.03))  # between two samples
 
 
-def workers(history: History, half: int) -> list[Callable[[], None]]:
-    """Roles of one half of the history. Each has numbers for its messages, and a generator of its
-    own."""
-    kinds: dict[str, list[tuple[Callable[..., None], int]]] = {
-        "kills": [*[(producer, 24)] * 3, *[(popper, 26)] * 2, (keeper, 15), (claimer, 12)],
-        "leases": [*[(producer, 20)] * 2, *[(reserver, 13)] * 3, (popper, 8), (keeper, 18),
-            (claimer, 8)],
-        "bound": [*[(producer, 16)] * 4, (popper, 24), (reserver, 7), (sample, 80), (keeper, 8)],
-        "clock": [*[(producer, 14)] * 2, *[(reserver, 10)] * 2, (popper, 10), (keeper, 12),
-            (claimer, 8)],
-    }
+Role = Callable[[History, random.Random, str], None]
+#: The workers of each kind, or of each half: how many, and how often each does its operation.
+KINDS: dict[str, dict[Role, tuple[int, int]]] = {
+    "kills": {producer: (3, 24), popper: (2, 26), keeper: (1, 15), claimer: (1, 12)},
+    "leases": {producer: (2, 20), reserver: (3, 13), popper: (1, 8), keeper: (1, 18),
+        claimer: (1, 8)},
+    "bound": {producer: (4, 16), popper: (1, 24), reserver: (1, 7), sampler: (1, 80),
+        keeper: (1, 8)},
+    "clock": {producer: (2, 14), reserver: (2, 10), popper: (1, 10), keeper: (1, 12),
+        claimer: (1, 8)},
+}
 
-    def bind(index: int, role: Callable[..., None], turns: int) -> Callable[[], None]:
-        rng = random.Random(f"{history.kind}.{history.seed}.{half}.{index}")
-        first = ((half * 10 + index + 1) * 10000,) if role is producer else ()
-        return lambda: role(history, rng, f"{role.__name__}{half}{index}", *first, turns)
 
-    return [bind(index, role, turns) for index, (role, turns) in enumerate(kinds[history.kind])]
+def work_on(history: History, half: int) -> None:
+    """Let all workers of the kind do their operations side by side; each draws for itself."""
+    def worker(role: Role, number: int, turns: int) -> None:
+        rng = random.Random(f"{history.kind}.{history.seed}.{half}.{role.__name__}.{number}")
+        with contextlib.suppress(Over):
+            for turn in range(turns):
+                role(history, rng, f"{role.__name__}{half}{number}.{turn}")
+
+    crew = [(role, number, turns) for role, (count, turns) in KINDS[history.kind].items()
+        for number in range(count)]
+    with ThreadPoolExecutor(len(crew)) as pool:
+        list(pool.map(lambda one: worker(*one), crew))
 
 
 def finish(history: History) -> list[str]:
@@ -359,13 +330,11 @@ def finish(history: History) -> list[str]:
         shutil.rmtree(history.spool / ".boot")
         history.clock.boot += 1
     history.perform(["wal"], who="end")
-    history.perform(["unclaim", "-c", NAME, QUEUE], who="end")
-    for _ in range(50):
-        if history.perform(["kick", "-n", "999", QUEUE], who="end").out in (b"0\n", b""):
-            break
-    for _ in range(50):
-        if history.perform(["drain", "-0", QUEUE], who="end").status != 0:
-            break
+    for words in (["kick", "-n", "999"], ["drain", "-0"]):
+        for _ in range(50):
+            done = history.perform([*words, QUEUE], who="end")
+            if done.status or done.out == b"0\n":
+                break
     history.perform(["wal"], who="end")
     return [f"left over: {path.relative_to(history.spool)}" for place in ("wal", "fold", "queue",
         "unfold", "head", "out", "delayed", "buried", "claimed")
@@ -379,25 +348,19 @@ def play(system: System, kind: str, seed: int, top: Path) -> tuple[History, list
     clock = Clock(top / "proc" if kind == "clock" else None)
     if clock.path:
         (top / "bin").mkdir()
-        (top / "bin/date").write_text(
-            f'#!/bin/sh\nread -r now <"{top}/now"\nprintf "%s\\n" "$now"\n')
+        (top / "bin/date").write_text(f'#!/bin/sh\ncat "{top}/now"\n')
         (top / "bin/date").chmod(0o755)
-        (top / "now").write_text("1700000000\n")
         environment.update(FLATQ_PROC=str(clock.path), PATH=f"{top}/bin:{environment['PATH']}")
     history = History(system, kind, seed, top / "spool", clock, environment)
-    history.perform(["create", *(["-b", str(BOUND)] if kind == "bound" else []), QUEUE],
-        who="begin")
-    for half in range(2 if kind == "clock" else 1):
-        if half:
-            step = random.Random(seed).choice((-3600, 0, 86400))
-            (top / "now").write_text(f"{1700000000 + step}\n")
-            clock.restart(half)
-        roles = workers(history, half)
-        with ThreadPoolExecutor(len(roles)) as pool:
-            for running in [pool.submit(role) for role in roles]:
-                with contextlib.suppress(Over):
-                    running.result()
+    steps = (0, random.Random(seed).choice((-3600, 0, 86400))) if clock.path else (0,)
     try:
+        for half, step in enumerate(steps):
+            (top / "now").write_text(f"{WALL + step}\n")
+            if half:
+                clock.restart(half)
+            else:
+                history.perform(["create", *(["-b", str(BOUND)] if kind == "bound" else []), QUEUE])
+            work_on(history, half)
         return history, finish(history)
     except Over:
         return history, []
@@ -406,8 +369,7 @@ def play(system: System, kind: str, seed: int, top: Path) -> tuple[History, list
 def run(trial: Trial, system: System, work: Path, every: bool) -> Seen:
     kind, seed = trial.scenario, trial.numbers[0]
     with tempfile.TemporaryDirectory(prefix="history.", dir=work) as directory:
-        top = Path(directory)
-        history, left = play(system, kind, seed, top)
+        history, left = play(system, kind, seed, Path(directory))
         after = trees.take(history.spool)
     # of one that was cut short, only the reason
     wrong = history.broken or left + history_model.check(history.events, history.messages, kind,
@@ -424,5 +386,5 @@ def trials(system: System, kind: str, options: Options, work: Path) -> list[Tria
         first + (options.limit or 100)) if options.wants("killed or stopped")]
 
 
-FAMILY = Family(("killed or stopped",), lambda system: () if system.baseline else KINDS, trials,
+FAMILY = Family(("killed or stopped",), lambda system: () if system.baseline else [*KINDS], trials,
     run, 200, lambda: "")

@@ -2,8 +2,16 @@
 have handed out."""
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import inf
+
+#: Verbs that hand out a message until it is settled or given back, by its receipt. A claim is a
+#: reservation without an end, which settle and unclaim end.
+KEEPS = ("reserve", "claim")
+TAKES = ("pop", "drain", *KEEPS)
+BOOT = 1e9  # seconds: by so much the uptimes after a restart are later than those before
+SLACK = 0.03  # seconds: the clock has hundredths, and is read twice
 
 
 @dataclass(frozen=True)
@@ -28,7 +36,6 @@ class Event:
     fault: str = ""
     messages: tuple[int, ...] = ()
     receipt: str = ""
-    boot: int = 0
     start: float = 0.0
     end: float = 0.0
     up_start: float = 0.0
@@ -37,8 +44,7 @@ class Event:
     killed: bool = False
     out: bytes = b""
     err: bytes = b""
-    # for a claim: the messages in the listed directories, by offset
-    claimed: Mapping[int, bytes | None] = field(default_factory=dict)
+    claimed: Sequence[bytes | None] = ()  # the messages in the directories that a claim has listed
 
     @property
     def verb(self) -> str:
@@ -49,16 +55,24 @@ class Event:
         return self.status == 0 and not self.killed
 
     @property
-    def many(self) -> bool:
-        return self.verb in ("drain", "claim") or "-n" in self.words
-
-    def option(self, letter: str) -> str:
-        return self.words[self.words.index(letter) + 1] if letter in self.words else ""
+    def boot(self) -> int:
+        return int(self.up_start // BOOT)
 
     @property
     def nothing(self) -> bool:
         """Whether it says that nothing is there; 66 is also that a message is no longer its own."""
-        return self.status == 66 and not self.out and b"no longer yours" not in self.err
+        return self.verb in TAKES and self.status == 66 and not self.out and (
+            b"no longer yours" not in self.err)
+
+    def option(self, letter: str) -> str:
+        return self.words[self.words.index(letter) + 1] if letter in self.words else ""
+
+    def over(self, lease: float, at: Event) -> bool:
+        """Whether what it took could be put back when `at` began: the lease had ended or, of a pop,
+        its owner."""
+        if self.verb in KEEPS:
+            return at.up_start >= self.up_end + lease + SLACK
+        return at.start >= self.end
 
     def line(self, began: float) -> str:
         said = "killed" if self.killed else f"exit {self.status}"
@@ -71,21 +85,23 @@ class Event:
 
 @dataclass
 class Hold:
-    """A message was handed out by `event`; `whole`: all of its bytes were written."""
+    """A message was handed out by `event`; `whole`: all of its bytes were written; `uses`: the
+    operations with its receipt."""
 
     event: Event
-    number: int
+    message: Message
     whole: bool
     receipt: str = ""
     tries: int = 0
-    # operations with the receipt; for claimed messages, settle and unclaim
     uses: list[Event] = field(default_factory=list)
 
     @property
     def settles(self) -> bool:
         """Whether the event is a pop that succeeded."""
-        return self.event.verb not in ("reserve", "claim") and self.event.done
+        return self.event.verb not in KEEPS and self.event.done
 
-    def lease(self, message: Message) -> float:
-        return float(self.event.option("-t")
-            or message.lease) if self.event.verb == "reserve" else float(message.lease)
+    @property
+    def lease(self) -> float:
+        if self.event.verb == "claim":
+            return inf
+        return float(self.event.option("-t") or self.message.lease)
