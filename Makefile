@@ -5,8 +5,8 @@
 ##                 (TESTS=..., some of them; SEED=..., other chances than the usual ones)
 ## make test-all   all tests; half an hour (TESTS=..., SEED=...)
 ## make lint       ShellCheck alone
-## make bench      measure, beside redis-cli, sqlite3, nq, dirq, beanstalkd and others; .bench/ has
-##                 JSON and plots (ROWS=..., some of it; PARENT=COMMIT, also that flatq)
+## make bench      measure, beside redis-cli, sqlite3, dirq, beanstalkd and others; .bench/ has
+##                 JSON (ROWS=..., some of it; PARENT=COMMIT, also that flatq)
 ## make pipeline   a busy little spool, its tables and a report with plots, on Spark, after
 ##                 installing what that needs
 ## make lessons    the course: how queues fail, step by step, and its pictures in .lessons/
@@ -71,7 +71,7 @@ lint:
 	@$(MAKE) -s venv
 	@exec tests/bin/lint .venv/bin/shellcheck
 
-# Without .venv: its rivals and the pictures are left out, and the bench says so
+# Without .venv: rivals in Python are left out, and the bench says so
 bench:
 	@PYTHON='$(PYTHON)' tests/bin/need bench
 	@$(MAKE) -s venv || printf 'flatq: no .venv: measured without what PyPI has\n'

@@ -2,7 +2,7 @@
 
 bench.py [--quick] [--parent COMMIT] [ROW ...] measures the rows that are named, or all. The
 contenders of a row take turns. The table begins with ratios, since only these hold on another
-machine. Every round goes to .bench/TIME.json, and pictures of it to .bench/TIME-*.png."""
+machine. Every round goes to .bench/TIME.json."""
 
 import argparse
 import json
@@ -28,9 +28,7 @@ from run import ROOT, Run
 
 
 ROWS = {
-    "push": oneshot.push, "pop": oneshot.pop, "depths": oneshot.depths, "job": oneshot.job,
-    "work": oneshot.work, "wait": oneshot.wait,
-    "bulk": bulk.bulk, "doors": doors.doors, "http": doors.http_, "beanstalk": doors.beanstalk,
+    "push": oneshot.push, "pop": oneshot.pop, "work": oneshot.work, "bulk": bulk.bulk, "doors": doors.doors, "http": doors.http_, "beanstalk": doors.beanstalk,
     "launch": doors.launch, "idle": doors.idle, "remote": remote.remote,
     "boot": scale.boot, "deep": scale.deep,
     "processes": counts.processes, "bytes": counts.bytes_, "pipeline": spark.rows,
@@ -76,20 +74,6 @@ def table(run, about):
                 f"{1000 * low:.2f}-{1000 * high:.2f}")
 
 
-def write(run, about, place):
-    """Write the JSON, and the pictures that pictures.py makes of it."""
-    path = place / time.strftime("%Y%m%d-%H%M%S.json")
-    keys = ("row", "other", "aim", "ratio", "low", "high")
-    ratios = [dict(zip(keys, one)) for one in run.ratios]
-    path.write_text(json.dumps({"machine": about, "quick": run.quick, "failed": run.failed,
-        "ratios": ratios, "notes": run.notes, "raw": run.raw}, indent=1) + "\n")
-    print(f"\nEvery round: {path}")
-    if "matplotlib" not in run.packages:
-        print("No pictures: .venv has no matplotlib (`make venv` installs it)")
-    elif subprocess.run([run.python, Path(__file__).with_name("pictures.py"), path]).returncode:
-        print("No pictures: pictures.py has failed")
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true",
@@ -124,7 +108,12 @@ def main():
     except KeyboardInterrupt:
         sys.exit(130)
     table(run, about)
-    write(run, about, options.out)
+    path = options.out / time.strftime("%Y%m%d-%H%M%S.json")
+    keys = ("row", "other", "aim", "ratio", "low", "high")
+    path.write_text(json.dumps({"machine": about, "quick": run.quick, "failed": run.failed,
+        "ratios": [dict(zip(keys, one)) for one in run.ratios], "notes": run.notes,
+        "raw": run.raw}, indent=1) + "\n")
+    print(f"\nEvery round: {path}")
     sys.exit(1 if run.failed else 0)
 
 

@@ -1,33 +1,11 @@
 """Filling and draining: beside redis-cli --pipe, with a log that is synced and in memory only, and
-sqlite3's import, which syncs; beside Python's queues, which sync less; and flatq alone, without
-perl and then without python3 too."""
+sqlite3's import, which syncs."""
 
-import shutil
 import subprocess
-import sys
 from dataclasses import dataclass, field
 
-from harness import FLOOR, Command, floor, peak_memory
+from harness import FLOOR, Command, floor
 from rivals import Flatq, Redis, Sqlite
-from run import ROOT
-
-sys.path.insert(0, str(ROOT / "tests/support"))
-import userlands
-
-# What a Python programmer would write; argv has the place. Both commit or save each message: only
-# litequeue can take many at once, in a transaction, which is used. litequeue keeps messages that
-# are done in its table
-PYTHON = {
-    "litequeue": ("import litequeue as l, sys\nq = l.LiteQueue(sys.argv[1])\n",
-                  "with q.transaction():\n for line in sys.stdin: q.put(line)",
-                  "while m := q.pop():\n sys.stdout.write(m.data)\n q.done(m.message_id)"),
-    "persist-queue": (
-        "import os, persistqueue as p, sys\nat = sys.argv[1]\n"
-        "p = p.Queue(at, tempdir=os.path.dirname(at))\n",
-                      "for line in sys.stdin: p.put(line)",
-                      "while p.qsize(): sys.stdout.write(p.get())\np.task_done()"),
-}
-
 
 @dataclass
 class Pair:
@@ -52,10 +30,6 @@ class Pair:
 def bulk(run):
     rounds = 1 if run.quick else 3
     many(run, run.million, rounds, [*ours(run), *programs(run), *servers(run, run.million)])
-    few = run.million // 500 if not run.quick else 20
-    many(run, few, rounds, [*ours(run), *(library(run, name) for name in PYTHON
-        if run.there(package=name))])
-    alone(run)
 
 
 def ours(run):
@@ -100,13 +74,6 @@ def servers(run, count):
                    Command("drain", ["sqlite3", database, empty]), {"fill": 1.1, "drain": 1.2})
 
 
-def library(run, name):
-    begin, *rest = (text for text in PYTHON[name])
-    place = run.work / f"{name}.bulk"
-    return Pair(name, *(Command(name, [run.python, "-c", begin + text, place],
-        str(run.work / "lines"), str(run.work)) for text in rest))
-
-
 def many(run, count, rounds, pairs):
     if len(pairs) == 1:
         return
@@ -124,39 +91,3 @@ def many(run, count, rounds, pairs):
     for what in ("fill", "drain"):
         run.compare(f"{what} {count:,}", {pair.name: pair.seconds[what] for pair in pairs},
                     {pair.name: pair.bounds[what] for pair in pairs if what in pair.bounds})
-
-
-def alone(run):
-    """flatq without some of the programs that it would use, and its memory."""
-    run.notes.append(
-        "flatq alone, messages of 100 bytes: a second, and the most memory of all processes "
-        "together (goal: 300,000 a second):")
-    few, many = run.million // 10, run.million
-    for text, without, sizes in (("", (), (few, many)), ("no perl", ("perl",), (many,)),
-            ("awk", ("perl", "python3"), (few,))):
-        path = path_without(run.work / f"path.{len(without)}", without) if without else None
-        for messages in sizes:
-            lines, spool = run.lines(messages), f"alone.{len(without)}.{messages}"
-            run.progress.row = f"bulk {messages:,} {text}"
-            run.progress("fill")
-            full, memory_full = peak_memory(run.flatq("push -l", spool, ["push", "-l", "jobs"],
-                lines, "on", path), subprocess.DEVNULL)
-            run.progress("drain")
-            with (run.work / "out").open("wb") as out:
-                empty, memory_empty = peak_memory(run.flatq("drain -l", spool,
-                    ["drain", "-l", "jobs"], sync="on", path=path), out)
-            run.progress.end()
-            if subprocess.run(["cmp", "-s", lines, run.work / "out"]).returncode:
-                raise RuntimeError("drain did not give back what push -l was given")
-            shutil.rmtree(run.work / spool)
-            run.raw[f"alone {messages} {text}"] = {"fill": full, "drain": empty,
-                "memory fill": memory_full, "memory drain": memory_empty}
-            run.notes.append(
-                f"  {messages:>9,} {text:8}"
-                f" fill {messages / full:>9,.0f} {memory_full / 2**20:5.0f} MB"
-                f"   drain {messages / empty:>9,.0f} {memory_empty / 2**20:5.0f} MB")
-
-
-def path_without(place, names):
-    """A PATH that has all programs but these."""
-    return userlands.without(place, *names)

@@ -88,31 +88,6 @@ def ratio(ours, theirs):
     return statistics.median(ours) / statistics.median(theirs), low, high
 
 
-def peak_memory(command, stdout):
-    """Run it. Return the seconds, and the most memory in bytes that all its processes together had,
-    sampled every 10 ms. (wait4 would give the largest single process; and for a small one the
-    memory of this Python, from which it was started.)"""
-    page, peak = os.sysconf("SC_PAGE_SIZE"), 0
-    with open(command.stdin, "rb") as stdin:
-        begin = time.perf_counter()
-        process = subprocess.Popen(
-            command.argv, stdin=stdin, stdout=stdout, env=command.env, cwd=command.cwd,
-            start_new_session=True
-        )
-        while True:
-            try:
-                process.wait(0.01)
-                break
-            except subprocess.TimeoutExpired:
-                pages = (int(fields[21]) for _, _, fields in processes()
-                    if int(fields[3]) == process.pid)
-                peak = max(peak, page * sum(pages))
-    seconds = time.perf_counter() - begin
-    if process.returncode:
-        raise RuntimeError(f"{command.name}: {command.argv} ended with {process.returncode}")
-    return seconds, peak
-
-
 def processes():
     """Of each process: its directory, its name, and the fields of its stat behind that."""
     for place in Path("/proc").glob("[0-9]*"):
@@ -131,7 +106,7 @@ def first_line(*argv):
     return done.stdout.split("\n")[0].strip() or None
 
 
-PACKAGES = ("dirq", "persist-queue", "litequeue", "matplotlib", "pyspark")
+PACKAGES = ("dirq", "pyspark")
 
 
 def packages(python):
@@ -171,8 +146,6 @@ def machine(directory, python):
             "sqlite3": (first_line("sqlite3", "--version") or "").split(" ")[0] or None,
             "beanstalkd": first_line("beanstalkd", "-v"),
             "ncat": first_line("ncat", "--version"),
-            "nq": shutil.which("nq") and (first_line("dpkg-query", "-W", "-f", "nq ${Version}",
-            "nq") or "nq"),
             "perl": first_line("perl", "-e", "print $^V"),
             "python": platform.python_version(),
             **packages(python),

@@ -14,7 +14,7 @@ ARTICLE = ROOT / "tests" / "article"
 
 
 class Flatq:
-    most, bounds = None, {}
+    bounds = {}
 
     def __init__(self, run, place, durable, name="flatq"):
         self.run, self.name, self.root = run, name, run.trees[name]
@@ -34,8 +34,6 @@ class Flatq:
 
 
 class Redis:
-    most = None
-
     def __init__(self, run, place, durable):
         self.run = run
         self.name = "redis-cli, appendfsync always" if durable else "redis-cli, memory only"
@@ -82,7 +80,6 @@ def server(run, durable):
 class Sqlite:
     """A table of its own. A shell user would write the same statements."""
 
-    most = None
     PUSH = "insert into jobs (body) values (readfile('/dev/stdin'))"
     POP = "delete from jobs where id = (select min(id) from jobs) returning body"
 
@@ -113,7 +110,7 @@ class Sqlite:
 class Dirq:
     """Through its Python, since it has no command. It syncs nothing."""
 
-    name, most, bounds = "dirq, python3 -c", 10_000, {}
+    name, bounds = "dirq, python3 -c", {}
     TAKE = "from dirq.QueueSimple import QueueSimple\nimport sys\nq = QueueSimple(sys.argv[1])\n"
     PUSH = TAKE + "q.add(sys.stdin.buffer.read())"
     POP = TAKE + """name = next(name for name in q if q.lock(name))
@@ -142,7 +139,7 @@ class Article:
     """The article's scripts, which sync nothing. Their messages have 49 bytes: they make several of
     a longer one."""
 
-    name, most, bounds = "the article's", None, {"push": 0.6, "pop": 0.6}
+    name, bounds = "the article's", {"push": 0.6, "pop": 0.6}
 
     def __init__(self, run, place, durable):
         self.run, self.place = run, run.work / f"{place}.article"
@@ -164,13 +161,11 @@ class Article:
         (self.place / "jobs.queue").write_bytes(line * count)
 
 
-def contenders(run, place, durable, depth=0):
-    """flatq of each tree, and then each rival that is installed, is as durable, and can be filled
-    to this depth in a reasonable time."""
+def contenders(run, place, durable):
+    """flatq of each tree, and then each rival that is installed and is as durable."""
     found = [Redis] if run.there("redis-cli", "redis-check-rdb") else []
     found += [Sqlite] if run.there("sqlite3") else []
     if not durable:
-        found += [Dirq] if run.there(package="dirq") and depth <= Dirq.most else []
-        found.append(Article)
+        found += [Dirq] * run.there(package="dirq") + [Article]
     return [*(Flatq(run, place, durable, name) for name in run.trees),
         *(kind(run, place, durable) for kind in found)]

@@ -13,25 +13,20 @@ from servers import module
 
 sys.path.insert(0, str(ROOT / "tests/bench"))
 import bench
-import bulk
+import userlands
 
-# the options and rows, what the table must have, and the pictures that can be drawn of it
+# the options and rows, and what the table must have
 PARTS = {
-    "push pop job wait": (("push, synced / ", "push, unsynced / dirq", "pop, synced / ",
-        "pop, unsynced / ", "a job, until it has ended / ", "a push, to a waiting pop / "),
-        "ratios"),
-    "bulk work": (("fill 2,000 / ", "drain 2,000 / ", "work -- true, 5 jobs / ",
-        "fill 20 / litequeue", "drain 20 / persist-queue"), "bulk ratios"),
-    "depths": (("push, synced, depth 1,000 / ", "pop, unsynced, depth 10 / "), "depths ratios"),
-    "doors http remote": (("connection, line door, list / ",
-        "connection, HTTP, stats, 4 at a time / ", "HTTP POST, GET, DELETE, synced / ",
-        "push -H / "), "ratios"),
-    "boot deep launch idle": (("a boot, 20 queues / ", "stat, 20 queues / ",
+    "push pop": ("push, synced / ", "push, unsynced / dirq", "pop, synced / ", "pop, unsynced / "),
+    "bulk work": ("fill 2,000 / ", "drain 2,000 / ", "work -- true, 5 jobs / "),
+    "doors http remote": ("connection, line door, list / ", "HTTP POST, GET, DELETE, synced / ",
+        "push -H / "),
+    "boot deep launch idle": ("a boot, 20 queues / ", "stat, 20 queues / ",
         "reserve, depth 2,000 / ", "a door, until it has answered / ",
-        "20 idle connections, processor seconds in a second / "), "ratios"),
-    "processes bytes": (("push, bytes read and written, depth 2,000 / ",), ""),
-    "--parent HEAD beanstalk": (("put, reserve, delete, synced / beanstalkd -b -f0",
-        "put, reserve, delete, synced / flatq at HEAD"), "ratios"),
+        "20 idle connections, processor seconds in a second / "),
+    "processes bytes": ("push, bytes read and written, depth 2,000 / ",),
+    "--parent HEAD beanstalk": ("put, reserve, delete, synced / beanstalkd -b -f0",
+        "put, reserve, delete, synced / flatq at HEAD"),
 }
 
 
@@ -45,36 +40,31 @@ def run(place, *words, **env):
 @pytest.mark.slow
 @pytest.mark.parametrize("words", PARTS)
 def test_it_measures_and_writes(tmp_path, words):
-    need("ncat", "redis-cli", "sqlite3", "nq", "strace", "beanstalkd")
-    for name in ("dirq", "litequeue", "persistqueue", "matplotlib"):
-        module(name)
-    compared, pictures = PARTS[words]
+    need("ncat", "redis-cli", "sqlite3", "strace", "beanstalkd")
+    module("dirq")
     done = run(tmp_path, "--python", sys.executable, *words.split())
     assert done.returncode == 0, done.stderr
     assert [line for line in done.stderr.splitlines()
         if not line.startswith("bench: ")] == [], "no program has failed"
     [path] = tmp_path.glob("*.json")
     found = json.loads(path.read_text())
-    assert [text for text in compared if text not in done.stdout] == []
+    assert [text for text in PARTS[words] if text not in done.stdout] == []
     assert found["machine"]["versions"]["base64"] and found["machine"]["cpu"] in done.stdout
     for one in found["ratios"]:
         assert f"{one['row']} / {one['other']}" in done.stdout
         # a door that only waits may use no hundredth of a second
         assert one["low"] is None or one["ratio"] > 0 or "processor seconds" in one["row"]
-    assert sorted(name.name for name in tmp_path.glob("*.png")) == [
-        f"{path.stem}-{picture}.png" for picture in pictures.split()]
     assert [name for name in os.listdir(tmp_path) if name.startswith("work.")] == []
 
 
 def test_without_what_is_missing(tmp_path):
     """The bench names what is missing, and goes on."""
-    path = bulk.path_without(tmp_path / "bin", ("redis", "sqlite3", "nq"))
-    done = run(tmp_path / "out", "--python", "/nowhere", "push", "job", PATH=path)
+    path = userlands.without(tmp_path / "bin", "redis", "sqlite3")
+    done = run(tmp_path / "out", "--python", "/nowhere", "push", PATH=path)
     assert done.returncode == 0, done.stderr
-    for name in ("redis-cli", "sqlite3", "nq", "dirq"):
+    for name in ("redis-cli", "sqlite3", "dirq"):
         assert f"bench: {name} is not installed: what needs it is left out\n" in done.stderr
     assert "push, unsynced / the article's" in done.stdout
-    assert "No pictures: .venv has no matplotlib" in done.stdout
     assert len(list((tmp_path / "out").glob("*.json"))) == 1
     done = run(tmp_path, "nonsense")
     assert done.returncode == 2 and "no row nonsense: push, pop," in done.stderr
