@@ -12,11 +12,13 @@ queue_scan() {
   scan_least fold "$q"/fold/*
   # The first block that is not empty has the first flat file
   for scan_path in "$q"/queue/*; do
+    [ "$scan_path" != "$q/queue/*" ] || break
     scan_least queue "$scan_path"/*
     [ "$scan_count" = 0 ] || break
   done
   scan_least unfold "$q"/unfold/*
   for scan_path in "$q"/head/*; do
+    [ "$scan_path" != "$q/head/*" ] || break
     # A run whose name sorts after what was found has no earlier message
     [ -z "$scan_name" ] || [ "${scan_path##*/}" \< "$scan_name" ] || break
     scan_least "head/${scan_path##*/}" "$scan_path"/*

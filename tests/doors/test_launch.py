@@ -476,7 +476,7 @@ def guard(shell, flatq):
     comes before; it may replace functions."""
     def run(said, script=""):
         text = f"""lib=$1 FLATQ_VERB=launch; . "$lib/engine/common.sh"; shell_reset
-            need doors/guard engine/spool
+            need doors/guard
             launch_door=line launch_most=9 launch_idle=30 launch_port=1 launch_address=here
             launch_parent='' launch_keep='' launch_unix='' launch_group='' guard_group=$$
             exec 6<&0; stop() {{ exit 9; }}; {script}

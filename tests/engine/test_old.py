@@ -210,8 +210,8 @@ def test_a_spool_of_an_older_version(shell, flatq, spool, clock, commit, booted)
     """It has messages in every state, made by the version of that commit. The first verb carries it
     over: what is reserved stays so, unless the system was started anew."""
     for pattern, text in {**BOTH, **OLD_SPOOLS[commit]}.items():
-        before, _, rest = pattern.replace("BOOT", "before" if booted else "first").partition(
-            "{")
+        boot = "boot-before" if booted else "boot-first"
+        before, _, rest = pattern.replace("BOOT", boot).partition("{")
         words, _, after = rest.rpartition("}")
         for word in words.split(","):
             path = spool / f"{before}{word}{after}"
@@ -221,7 +221,7 @@ def test_a_spool_of_an_older_version(shell, flatq, spool, clock, commit, booted)
             else:
                 path.write_text(text)
     assert pop(flatq, "q") == (b"reserved" if booted else b"ready1")
-    assert [path.name for path in (spool / ".boot").iterdir()][0].startswith("first.")
+    assert [path.name for path in (spool / ".boot").iterdir()][0].startswith("boot-first.")
     assert flatq("push", "-k", "key", "q", check=0).out == b"12 dup\n"
     assert flatq("peek", "-s", "delayed", "q", check=0).out == b"delayed"
     assert flatq("peek", "-s", "buried", "q", check=0).out == b"buried"

@@ -155,7 +155,7 @@ class Protocol:
             return False
         return (yield exists(new))
 
-    # drop, engine/spool.sh
+    # drop, engine/common.sh
 
     @locked
     def drop(self, me):
@@ -730,7 +730,7 @@ class Protocol:
         yield Op("check")
         yield from self.tidy()
 
-    # engine/spool.sh, engine/boot.sh: ids. Here a range has two
+    # engine/common.sh, engine/boot.sh: ids. Here a range has two
 
     def take_id(self, me):
         """ids_next, ids_last_range, ids_next_range: one id"""

@@ -235,7 +235,8 @@ class Clock:
         self.set(self.seconds + seconds)
 
     def reboot(self, name, seconds=10):
-        (self.path / "sys/kernel/random/boot_id").write_text(name + "\n")
+        # As in the kernel's, a `-`: it is no program's name (boot_find)
+        (self.path / "sys/kernel/random/boot_id").write_text(f"boot-{name}\n")
         self.set(seconds)
 
     def runs_sleep(self, stub):

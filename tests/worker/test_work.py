@@ -725,7 +725,7 @@ def test_a_signal_is_not_for_another_process_with_the_same_number(shell, flatq, 
     """What was a job ended long ago, and another process has got its number."""
     other = stranger()
     script = """lib=$1 job_pid=$2 job_since=000000000001 FLATQ_VERB=work
-        . "$lib/engine/common.sh"; job_pid=$2; shell_reset; need engine/spool worker/helper
+        . "$lib/engine/common.sh"; job_pid=$2; shell_reset; need worker/helper
         job_kill KILL"""
     subprocess.run([flatq.shell, "-c", script, "sh", LIB, str(other.pid)], env=flatq.env,
         check=True)
