@@ -5,7 +5,6 @@ A lesson is Markdown; three kinds of its code blocks are executed, in their orde
     ```sh NAME        a file that the reader types; it is written, and executable
     ```console        `$ ` begins a command, `> ` continues it; what follows is what it prints,
                       `[N]` an exit code that is not 0
-    ```console cuts   the same, where ext4 and xfs can be had on loop devices: see `cuts`
     ```sh answer      the answer to an exercise: a script that must end with 0 (under set -eu)
 """
 from __future__ import annotations
@@ -34,7 +33,7 @@ _DONE = "\x1elesson "
 class Part:
     kind: str  # text file console answer
     text: str  # the text as it stands; of a block, what is in it
-    name: str = ""  # of a file; of a console, what it needs
+    name: str = ""  # of a file
     # of a console: each command and its output
     steps: list[tuple[str, str]] = field(default_factory=list)
 
@@ -50,7 +49,7 @@ def parts(path: Path) -> list[Part]:
         elif place % 3 == 2:
             word, _, name = info.partition(" ")
             if word == "console":
-                found.append(Part("console", piece, name, _steps(piece)))
+                found.append(Part("console", piece, steps=_steps(piece)))
             elif word == "sh" and name:
                 found.append(Part("answer" if name == "answer" else "file", piece, name))
             else:
@@ -107,15 +106,6 @@ def gate() -> str:
     from crash.gate import gate as laboratory
 
     return laboratory.available()[1]
-
-
-def cuts() -> str:
-    """Why real file systems cannot be cut off from their power here, or nothing if they can."""
-    sys.path.insert(0, str(ROOT / "tests"))
-    from crash.families import cuts as real
-
-    return next((reason for there, reason in map(real.available, real.FILE_SYSTEMS) if not there),
-        "")
 
 
 class Place:
@@ -193,10 +183,8 @@ def filled(path: Path) -> str:
         for part in parts(path):
             if part.kind == "text":
                 text.append(part.text)
-            elif part.kind == "console" and part.name == "cuts" and cuts():
-                text.append(f"```console cuts\n{part.text}```\n")
             elif part.kind == "console":
-                text.append(f"```console {part.name}".rstrip() + "\n"
+                text.append("```console\n"
                     + "".join(shown(command) + place.step(command) for command, _ in part.steps)
                     + "```\n")
             else:

@@ -1,5 +1,5 @@
 """Failures that happen for certain: the code of bin/crash-at, crash-each, fail-at, meanwhile,
-power-each, power-real, cost and talk.
+power-each, cost and talk.
 
 A PATTERN is a shell pattern for a call as the tools show it: its kind (open write rename unlink
 mkdir sync ...) and its paths below the current directory; flatq's long names are shown as the
@@ -39,9 +39,6 @@ meanwhile PATTERN OTHER COMMAND ...
 power-each [-n MOST] -j JUDGE COMMAND ...
     run it to its end, cut the power: what JUDGE says of each state that the disk may be left in;
     MOST of them, where there are more
-power-real KIND -j JUDGE COMMAND ...
-    the same on a real file system, ext4 or xfs, twice: its journal reaches the disk in the last
-    moment, or not
 cost COMMAND ...
     run it; how many calls changed anything, and how many bytes were written to files
 talk half|close|reset TEXT HANDLER ...
@@ -196,54 +193,13 @@ def power(judge: str, most: int, command: list[str]) -> int:
     return 0
 
 
-def real(kind: str, judge: str, command: list[str]) -> int:
-    from crash.families import cuts  # imported here, since most commands need less
-
-    there, reason = cuts.available(kind)
-    if not there:
-        print(f"power-real: {reason}", file=sys.stderr)
-        return 77
-    stdin, here = given(), Path.cwd()
-
-    def task(disk: cuts.Disk, work: Path) -> tuple[str, list[str]]:
-        found, box, state = [], disk.path / "box", work / "state"
-        for flush in (cuts.NOTHING, cuts.LOG):
-            if kind == "ext4":  # else ext4 brings its journal to the disk every five seconds
-                subprocess.run(["mount", "-o", "remount,commit=900", disk.path], check=True)
-            shutil.copytree(here, box)
-            disk.sync()
-            done = subprocess.run(words(command), cwd=box,
-                env={**os.environ, "FLATQ_DIR": str(box / "spool")}, input=stdin,
-                                  stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=30,
-                                  check=False)
-            disk.cut(flush)
-            disk.unmount()
-            disk.mount()
-            shutil.copytree(box, state)
-            booted(state)
-            found.append(judged(judge, state))
-            shutil.rmtree(state)
-            shutil.rmtree(box)
-        return text(done.stdout), found
-
-    said, (nothing, journal) = cuts.session(kind, task)
-    print(f"it said: {said}; then the power goes, on a real {kind}\n"
-        f"    nothing more is written: {nothing}\n    its journal still is:    {journal}")
-    return 0
-
-
-def written(result: gate.Result) -> int:
-    """Bytes that were written to files."""
-    return sum(call.size for call in result.calls if call.kind == "write"
-        and not call.paths[0].startswith("<"))
-
-
 def cost(command: list[str]) -> int:
     """What depends on no clock: the number of calls that change anything, and of bytes that are
     written to files."""
     result = run(command, Path.cwd(), stdin=given())
-    changes = sum(not call.paths[0].startswith("<") for call in result.calls)
-    print(f"{changes} changes, {written(result)} bytes written")
+    files = [call for call in result.calls if not call.paths[0].startswith("<")]
+    size = sum(call.size for call in files if call.kind == "write")
+    print(f"{len(files)} changes, {size} bytes written")
     return result.status
 
 
@@ -271,8 +227,6 @@ def talk(how: str, said: str, handler: list[str]) -> int:
 def main(name: str, args: list[str]) -> int:
     if name == "talk" and len(args) > 2 and args[0] in ("half", "close", "reset"):
         return talk(args[0], args[1], args[2:])
-    if name == "power-real" and len(args) > 3 and args[1] == "-j":
-        return real(args[0], args[2], args[3:])
     reason = gate.available()[1]
     if reason:
         print(f"{name}: {reason}", file=sys.stderr)
