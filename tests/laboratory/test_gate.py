@@ -2,7 +2,6 @@
 process behind."""
 
 import errno
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -22,18 +21,20 @@ from crash.gate.gate import SPACE, Fault, available, run
 GOOD, WHY = available()
 pytestmark = pytest.mark.skipif(not GOOD, reason=WHY)
 
-# ten counted calls by one shell and five programs
+# nine counted calls by one shell and four programs, and what is there before each of them
 SCRIPT = """
 printf 'hello\\n' >a
 printf 'more\\n' >>a
 mv a b
-ln b c
 base64 <b >d
 : >/dev/null
-rm c
+rm b
 mkdir e
 """
-KINDS = ["open", "write", "open", "write", "rename", "link", "open", "write", "unlink", "mkdir"]
+KINDS = ["open", "write", "open", "write", "rename", "open", "write", "unlink", "mkdir"]
+A, CODE = b"hello\nmore\n", b"aGVsbG8KbW9yZQo=\n"
+BEFORE = [{}, {"a": b""}, {"a": A[:6]}, {"a": A[:6]}, {"a": A}, {"b": A}, {"b": A, "d": b""},
+    {"b": A, "d": CODE}, {"d": CODE}]
 
 
 @pytest.fixture
@@ -41,15 +42,6 @@ def root(tmp_path):
     path = tmp_path / "root"
     path.mkdir()
     return path
-
-
-def sh(script, root, *args, shell="/bin/sh", **more):
-    more = {"timeout": 100, "linger": 30, **more}
-    return run([shell, "-c", script, "sh", *args], root, cwd=root, **more)
-
-
-def kinds(result):
-    return [call.kind for call in result.calls]
 
 
 @pytest.fixture
@@ -63,30 +55,37 @@ def marked():
     assert set(gate._children("self")) - before == set()
 
 
-def test_counts_are_the_same_every_time(root, tmp_path):
-    first = None
+def sh(script, root, *args, **more):
+    more = {"timeout": 100, "linger": 30, **more}
+    return run(["/bin/sh", "-c", script, "sh", *args], root, cwd=root, **more)
+
+
+def kinds(result):
+    return [call.kind for call in result.calls]
+
+
+def files(root):
+    return {path.name: path.read_bytes() for path in root.iterdir()}
+
+
+def test_counts_are_the_same_every_time(tmp_path):
+    seen = []
     for turn in range(5):
-        place = tmp_path / f"turn{turn}"
-        place.mkdir()
+        (place := tmp_path / f"turn{turn}").mkdir()
         result = sh(SCRIPT, place)
         assert (result.status, result.stdout, result.stderr) == (0, b"", b"")
-        assert (result.fired, result.killed, result.timed_out, result.left) == (0, False, False, 0)
-        seen = [(call.seq, call.comm, call.name, call.kind, call.paths, call.size, call.flags)
-            for call in result.calls]
-        assert kinds(result) == KINDS
-        assert first in (None, seen)
-        first = seen
-    assert [call[4] for call in first[:6]] == [("a",), ("a",), ("a",), ("a",), ("a", "b"),
-        ("b", "c")]
-    assert [call[5] for call in first if call[3] == "write"] == [6, 5, 17]
+        assert (result.fired, result.killed, result.timed_out) == (0, False, False)
+        seen.append([(call.seq, call.comm, call.kind, call.paths, call.size) for call in
+            result.calls])
+    assert kinds(result) == KINDS and seen == seen[:1] * 5
+    assert [call[3] for call in seen[0][3:6]] == [("a",), ("a", "b"), ("d",)]
+    assert [call[4] for call in seen[0] if call[2] == "write"] == [6, 5, 17]
 
 
-def test_streams_status_environment_and_directory(root, marked):
+def test_streams_and_status(root, marked):
     body = os.urandom(300_000)
-    result = sh("cat; printf '%s' \"$GATE_TEST\" >&2; pwd >&2; exit 7", root, stdin=body,
-        env=marked)
-    assert (result.status, result.stdout) == (7, body)
-    assert result.stderr == marked["GATE_TEST"].encode() + bytes(root) + b"\n"
+    result = sh("cat; printf '%s' \"$GATE_TEST\" >&2; exit 7", root, stdin=body, env=marked)
+    assert (result.status, result.stdout, result.stderr) == (7, body, marked["GATE_TEST"].encode())
     assert sh("kill -TERM $$", root).status == -signal.SIGTERM
     # a program that does not read its input does no harm
     assert sh("exec true", root, stdin=body).status == 0
@@ -95,19 +94,17 @@ def test_streams_status_environment_and_directory(root, marked):
 def test_only_the_root_counts(root, tmp_path):
     (tmp_path / "link").symlink_to(root)
     script = """
-    : >../outside; cat <../outside >/dev/null; printf x >../outside; printf x | cat | cat >&2
+    : >../outside; cat <../outside >/dev/null; printf x >../outside; printf x | cat >&2
     mkdir ../other; : >../link/a; cd ..; : >root/b; cd root/..; mv root/../link/a root/c; cd root
-    : >"$PWD/d"; mv ../outside .
-    mkfifo f; (printf x >f) & cat f; wait; printf '' >missing/x; : >/dev/stdout; (: >/dev/stdout) >g
+    : >"$PWD/d"; mv ../outside .; mkfifo f; (printf x >f) & cat f >&2; wait; printf '' >missing/x
     """
-    result = sh(script, root)
-    outside = str(tmp_path / "outside")
-    assert [(call.kind, call.paths) for call in result.calls if "f" not in call.paths] == [
-        ("open", ("a",)), ("open", ("b",)), ("rename", ("a", "c")), ("open", ("d",)),
-        ("rename", (outside, ".")),
-        ("rename", (outside, "outside")), ("open", ("g",)), ("open", ("g",))]
-    # a write to it is not counted
-    assert [call.kind for call in result.calls if "f" in call.paths] == ["mknod", "open"]
+    calls = [(call.kind, *call.paths) for call in sh(script, root).calls]
+    assert [call for call in calls if "f" not in call and "<fd1>" not in call] == [
+        ("open", "a"), ("open", "b"), ("rename", "a", "c"), ("open", "d"),
+        ("rename", str(tmp_path / "outside"), "."),
+        ("rename", str(tmp_path / "outside"), "outside")]
+    # a write to it is no change
+    assert [call[0] for call in calls if "f" in call] == ["mknod", "open"]
 
 
 def test_every_kind_of_call_is_seen(root):
@@ -115,28 +112,19 @@ def test_every_kind_of_call_is_seen(root):
 import os
 fd = os.open("a", os.O_RDWR | os.O_CREAT)
 os.write(fd, b"abc"); os.pwrite(fd, b"de", 7); os.writev(fd, [b"f", b"", b"gh"])
-os.pwritev(fd, [b"i", b"j"], 20); os.ftruncate(fd, 5); os.truncate("a", 4)
-os.posix_fallocate(fd, 0, 100); os.fsync(fd); os.fdatasync(fd); os.sync()
-os.fchmod(fd, 0o600); os.chmod("a", 0o644); os.chown("a", -1, -1)
-os.symlink("the text", "s"); os.link("a", "l"); os.rename("l", "m"); os.replace("m", "n")
-os.unlink("n"); os.remove("s"); os.mkdir("d"); here = os.open("d", os.O_RDONLY)
-os.mkdir("e", dir_fd=here); os.rmdir("e", dir_fd=here); os.rmdir("d"); os.mkfifo("p")
-os.open("a", os.O_WRONLY | os.O_TRUNC); os.open("a", os.O_RDWR)
-os.open(".", os.O_TMPFILE | os.O_RDWR)
+os.ftruncate(fd, 5); os.truncate("a", 4); os.fsync(fd); os.fdatasync(fd); os.sync()
+os.rename("a", "b"); os.replace("b", "c"); os.unlink("c"); os.mkdir("d")
+here = os.open("d", os.O_RDONLY); os.mkdir("e", dir_fd=here); os.rmdir("e", dir_fd=here)
+os.rmdir("d"); os.mkfifo("p"); os.open("a", os.O_WRONLY | os.O_CREAT); os.open("a", os.O_RDWR)
+os.open("a", os.O_WRONLY | os.O_TRUNC)
 """
     result = run([sys.executable, "-c", script], root, cwd=root, record_data=True)
     assert (result.status, result.stderr) == (0, b"")
-    assert kinds(result) == ["open", "write", "write", "write", "write", "truncate", "truncate",
-        "fallocate", "sync", "sync",
-                             "sync", "chmod", "chmod", "chown", "symlink", "link", "rename",
-                             "rename", "unlink", "unlink",
-                             "mkdir", "mkdir", "rmdir", "rmdir", "mknod", "open", "open"]
-    writes = [call for call in result.calls if call.kind == "write"]
-    assert [(call.data, call.offset, call.size) for call in writes] == [
-        (b"abc", 0, 3), (b"de", 7, 2), (b"fgh", 3, 3), (b"ij", 20, 2)]
-    names = [call.paths for call in result.calls]
-    assert names[14] == ("the text", "s") and names[21:23] == [("d/e",),
-        ("d/e",)] and names[10] == ()
+    assert kinds(result) == ["open", *["write"] * 3, *["truncate"] * 2, *["sync"] * 3, "rename",
+        "rename", "unlink", "mkdir", "mkdir", "rmdir", "rmdir", "mknod", "open", "open"]
+    assert [(call.data, call.offset, call.size) for call in result.calls[1:4]] == [
+        (b"abc", 0, 3), (b"de", 7, 2), (b"fgh", 3, 3)]
+    assert {call.paths for call in result.calls[13:15]} == {("d/e",)}
 
 
 def test_copying_falls_back_to_writes(root):
@@ -147,44 +135,24 @@ def test_copying_falls_back_to_writes(root):
     away.write_bytes(b"y" * 5000)
     result = sh('cp a b; cat a >c; cp --reflink=auto a d 2>/dev/null || cp a d; mv "$1" e', root,
         str(away))
-    assert result.status == 0 and all((root / name).stat().st_size == 5000 for name in "bcde")
+    assert result.status == 0 and {len(data) for data in files(root).values()} == {5000}
     assert {call.paths[0] for call in result.calls if call.kind == "write"} >= {"b", "c", "d"}
 
 
-def test_standard_output_counts_if_asked(root):
-    script = "printf abcdef; printf xyz | cat >&2; : >a"
-    assert kinds(sh(script, root)) == ["open"]
-    result = sh(script, root, count_stdout=True)
-    assert [call.paths[0] for call in result.calls] == ["<stdout>", "<fd1>", "<fd1>", "a"]
-    result = sh(script, root, count_stdout=True, fault=Fault("torn", 1, size=2))
-    assert (result.stdout, result.status) == (b"ab", -signal.SIGKILL)
-
-
 def test_kill_tree_before_each_call(tmp_path, marked):
-    """The tree is killed before its Nth call: the earlier calls have had their effect, the Nth and
-    the later ones have not."""
-    def state(root):
-        return sorted((path.name, path.read_bytes() if path.is_file() else None)
-            for path in root.iterdir())
-
-    a, code = b"hello\nmore\n", b"aGVsbG8KbW9yZQo=\n"
-    states = [[], [("a", b"")], [("a", a[:6])], [("a", a[:6])], [("a", a)], [("b", a)],
-        [("b", a), ("c", a)],
-              [("b", a), ("c", a), ("d", b"")], [("b", a), ("c", a), ("d", code)],
-              [("b", a), ("d", code)]]
-    for point, left in enumerate(states, 1):
-        root = tmp_path / str(point)
-        root.mkdir()
+    """The earlier calls have had their effect, this one and the later ones have not."""
+    for point, left in enumerate(BEFORE, 1):
+        (root := tmp_path / str(point)).mkdir()
         result = sh(SCRIPT, root, fault=Fault("kill_tree", point), env=marked)
-        assert (result.status, result.fired, result.killed, result.left) == (-signal.SIGKILL, 1,
-            True, 0)
+        assert (result.status, result.fired, result.killed) == (-signal.SIGKILL, 1, True)
         assert [call.fate for call in result.calls] == ["run"] * (point - 1) + ["killed"]
-        assert state(root) == left, point
+        assert files(root) == left, point
     result = sh(SCRIPT, root, fault=Fault("kill_tree", 99))
     assert (result.fired, result.killed) == (0, False)
 
 
 def test_kill_tree_leaves_nobody_wherever_they_hide(root, marked):
+    """And no child that is not its own is touched."""
     script = """
     s=99.$$; export s
     sleep $s & (sleep $s & sleep $s) & (trap '' TERM HUP; setsid sleep $s & exec env -i sleep $s) &
@@ -192,19 +160,20 @@ def test_kill_tree_leaves_nobody_wherever_they_hide(root, marked):
     until [ "$(cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' |
       grep -o "sleep 99[.]$$ " | wc -l)" = 7 ]; do :; done
     : >b"""
-    result = sh(script, root, fault=Fault("kill_tree", 2), env=marked)
-    assert (result.fired, [path.name for path in root.iterdir()]) == (1, ["a"])
+    with subprocess.Popen(["sleep", "99"]) as other:
+        result = sh(script, root, fault=Fault("kill_tree", 1, where="open b"), env=marked)
+        assert (result.fired, [*files(root)], other.poll()) == (1, ["a"], None)
+        other.kill()
 
 
 def test_kill_one_and_the_shell_goes_on(root):
-    result = sh("printf x >a; mv a b; printf '%s' $?; ln a c; : >d", root,
-        fault=Fault("kill_one", 3))
+    result = sh("printf x >a; mv a b; printf '%s' $?; mkdir c", root, fault=Fault("kill_one", 3))
     assert (result.status, result.stdout, result.fired, result.killed) == (0, b"137", 1, True)
-    assert kinds(result) == ["open", "write", "rename", "link", "open"]
-    assert sorted(os.listdir(root)) == ["a", "c", "d"]
+    assert kinds(result) == ["open", "write", "rename", "write", "mkdir"]
+    assert sorted(os.listdir(root)) == ["a", "c"]
     result = sh("(while [ -e /proc/$$/exe ]; do :; done; : >after) & : >e", root,
         fault=Fault("kill_one", 1))
-    assert (result.status, result.left) == (-signal.SIGKILL, 0)
+    assert result.status == -signal.SIGKILL
     assert (root / "after").exists() and not (root / "e").exists()
 
 
@@ -212,26 +181,20 @@ def test_errno_once(root):
     result = sh("(printf x >a) || printf 'no '; (: >b) || printf no", root,
         fault=Fault("errno", 2, errno.ENOSPC))
     assert (result.status, result.stdout, result.fired, result.killed) == (0, b"no ", 1, False)
-    assert [call.fate for call in result.calls] == ["run", "ENOSPC", "run"]
-    assert ((root / "a").read_bytes(), (root / "b").exists()) == (b"", True)
+    assert files(root) == {"a": b"", "b": b""}
 
 
 def test_errno_lasting(root):
     script = "printf x >a; (printf x >a); (: >b); mv a c; (: >d); rm c"
     result = sh(script, root, fault=Fault("errno_from", 4, errno.ENOSPC, only=SPACE))
-    assert [(call.kind, call.fate) for call in result.calls] == [
+    assert [(call.kind, call.fate) for call in result.calls if call.paths != ("<fd1>",)] == [
         ("open", "run"), ("write", "run"), ("open", "run"), ("write", "ENOSPC"), ("open", "ENOSPC"),
-        ("rename", "run"),
-        ("open", "ENOSPC"), ("unlink", "run")]
+        ("rename", "run"), ("open", "ENOSPC"), ("unlink", "run")]
     assert (result.fired, os.listdir(root)) == (3, [])
-    result = sh(script, root, fault=Fault("errno_from", 1, errno.EIO))
-    assert {call.fate for call in result.calls} == {"EIO"} and os.listdir(root) == []
 
 
 @pytest.mark.parametrize("kind, order, left", [("errno", "x9 y x2 z", "x9 y z"),
-    ("errno", "y x2 x9 z", "x2 y z"),
-                                               ("errno_from", "x9 y x2 z", "x9 y"),
-                                               ("errno_from", "y x2 x9 z", "x2 y")])
+    ("errno_from", "y x2 x9 z", "x2 y")])
 def test_a_call_told_by_what_it_is(root, kind, order, left):
     """The fault names a call by its kind and path, whatever its number is. Of two paths that differ
     only in a digit, it strikes the second."""
@@ -242,35 +205,22 @@ def test_a_call_told_by_what_it_is(root, kind, order, left):
 
 @pytest.mark.parametrize("size, left", [(1, b"1"), (None, b"12345"), (-1, b"123456789")])
 def test_torn_write(root, marked, size, left):
+    """Of a file, or of the answer."""
     result = sh("printf 0 >a; printf 1234567890 >>a; : >b", root, fault=Fault("torn", 4, size=size),
         env=marked)
     assert (result.status, result.fired, result.calls[-1].fate) == (-signal.SIGKILL, 1, "torn")
-    assert ((root / "a").read_bytes(), (root / "b").exists()) == (b"0" + left, False)
+    assert files(root) == {"a": b"0" + left}
+    assert sh("printf 1234567890", root, fault=Fault("torn", 1, size=size)).stdout == left
 
 
-def test_an_error_is_not_for_the_answer_unless_it_is_meant(root):
-    script = "printf x; printf y >a; printf z"
-    for fault, said, left in ((Fault("errno", 2, errno.EIO), b"xz", []),
-            (Fault("errno_from", 1, errno.EIO), b"xz", []),
-            (Fault("errno", 1, errno.EIO, output=True), b"z", ["a"])):
-        result = sh(script, root, count_stdout=True, fault=fault)
-        assert (result.fired, result.stdout, os.listdir(root)) == (1, said, left)
-
-
-def test_short_write(root):
-    """The caller sees how much was written, and goes on from the file's new offset."""
-    script = ("import os; fd = os.open('a', os.O_CREAT | os.O_RDWR); print(os.write(fd, "
-        "b'12345'), os.write(fd, b'678'))")
-    result = run([sys.executable, "-c", script], root, cwd=root, fault=Fault("short", 2, size=2))
-    assert (result.status, result.stdout, result.fired, result.killed) == (0, b"2 3\n", 1, False)
-    assert (root / "a").read_bytes() == b"12678"
-    result = sh("printf 1234567890 | cat >b", root, fault=Fault("short", 2))
-    assert [call.size for call in result.calls] == [0, 10, 5] and (root / "b").read_bytes(
-        ) == b"1234567890"
-    assert run([sys.executable, "-c",
-        "import os; print(os.pwritev(os.open('c', os.O_CREAT | os.O_RDWR), [b'ab', b'cd'], 1))"],
-               root, cwd=root, fault=Fault("short", 2, size=3)).stdout == b"3\n"
-    assert (root / "c").read_bytes() == b"\0abc"
+@pytest.mark.parametrize("fault, said, left", [
+    (Fault("errno", 2, errno.EIO), b"xz", []), (Fault("errno_from", 1, errno.EIO), b"xz", []),
+    (Fault("errno", 1, errno.EIO, output=True), b"z", ["a"])])
+def test_an_error_is_not_for_the_answer_unless_it_is_meant(root, fault, said, left):
+    """The shell complains by a write to a pipe that is not the answer."""
+    result = sh("printf x; (printf y >a) 2>/dev/null; printf z; printf y | cat >/dev/null", root,
+        fault=fault)
+    assert (result.fired, result.stdout, os.listdir(root)) == (1, said, left)
 
 
 @pytest.fixture
@@ -282,8 +232,7 @@ def clock(root, monkeypatch):
 
 def test_time_out(root, marked, clock):
     result = sh("setsid sleep 99 & sleep 99 & : >b; wait; : >c", root, timeout=50, env=marked)
-    assert (result.status, result.timed_out, result.killed, result.left) == (-signal.SIGKILL, True,
-        True, 3)
+    assert (result.status, result.timed_out, result.killed) == (-signal.SIGKILL, True, True)
     assert kinds(result) == ["open"]
 
 
@@ -292,31 +241,6 @@ def test_a_signal_does_not_count_a_call_twice(root):
         "signal.setitimer(signal.ITIMER_REAL, 1e-4, 1e-4)\n"
         "for turn in range(200): open('f', 'w').close()")
     assert kinds(run([sys.executable, "-c", script], root, cwd=root)) == ["open"] * 200
-
-
-def test_other_children_are_left_alone(root):
-    other = subprocess.Popen(["sh", "-c", "sleep 99 & exec sleep 99"], start_new_session=True)
-    try:
-        assert sh(SCRIPT, root, fault=Fault("kill_tree", 3)).fired == 1
-        assert other.poll() is None
-    finally:
-        os.killpg(other.pid, signal.SIGKILL)
-        other.wait()
-
-
-def _trial(root):
-    os.mkdir(root)
-    result = sh(SCRIPT, root, fault=Fault("kill_tree", 8))
-    return kinds(result), sorted(os.listdir(root)), result.fired
-
-
-def test_side_by_side(tmp_path):
-    # The pool ends its processes by TERM. Python's own handler (conftest) would run only at the end
-    # of a wait that begins just after the signal: never
-    with multiprocessing.get_context("fork").Pool(4, signal.signal,
-            (signal.SIGTERM, signal.SIG_DFL)) as pool:
-        results = pool.map(_trial, [str(tmp_path / str(turn)) for turn in range(40)], chunksize=1)
-    assert results == [(KINDS[:8], ["b", "c", "d"], 1)] * 40
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give up its rights")
@@ -367,12 +291,8 @@ def test_the_death_of_a_child_makes_no_call_fail(kinds, root):
 def test_strikes_what_only_looks(root):
     (root / "a").write_text("hello\n")
     script = "set -- *; echo $#; cat a; echo $?"
-    calls = sh(script, root, kinds=gate.READS).calls
-    for number, said in ((next(call.seq for call in calls if call.kind == "list"),
-            b"1\nhello\n0\n"),
-            (next(call.seq for call in calls if (call.comm, call.kind) == ("cat", "read")),
-            b"1\n1\n")):
-        failed = sh(script, root, kinds=gate.READS, fault=Fault("errno", number, errno=errno.EIO))
+    for where, said in ((": list", b"1\nhello\n0\n"), ("cat: read", b"1\n1\n")):
+        failed = sh(script, root, kinds=gate.READS, fault=Fault("errno", 1, errno.EIO, where=where))
         assert failed.fired == 1 and failed.stdout == said
     assert sh(script, root, kinds=gate.ENDS, fault=Fault("kill_one",
         1)).stdout == b"1\nhello\n137\n"

@@ -66,7 +66,7 @@ def test_what_is_not_caught_is_said(own, monkeypatch):
 
 
 @pytest.mark.parametrize("kind, fault, scenario", [("crash", "kill", THREE),
-    ("crash", "EIO", THREE), ("double", "", THREE), ("power", "", THREE), ("cuts", "ext4", THREE),
+    ("crash", "EIO", THREE), ("power", "", THREE), ("cuts", "ext4", THREE),
     ("pairs", "held", "eight pushes at once")])
 def test_the_article(kind, fault, scenario, own):
     """Of the article's version some trials are bad, of ours none."""

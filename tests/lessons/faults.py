@@ -96,7 +96,7 @@ def run(command: list[str], at: Path, fault: gate.Fault | None = None, stdin: by
         data: bool = False) -> gate.Result:
     environment = {**os.environ, "FLATQ_DIR": str(at / "spool"), "PWD": str(at)}
     return gate.run(words(command), at, env=environment, cwd=at, fault=fault, stdin=stdin,
-        record_data=data, count_stdout=True)
+        record_data=data)
 
 
 def given() -> bytes:

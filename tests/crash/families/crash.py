@@ -1,9 +1,9 @@
-"""A verb is broken at one of its calls, and what is left is recovered and checked.
+"""A verb is broken at one of its calls, and what is left is recovered and checked. The point is the
+number of the call.
 
-Families: `crash` (the tree or one process is killed, a write is torn or short, an error is
-returned), `double` (killed at one call, then the first verb after that is killed as well: the
-fault names it, and the point is CALL/CALL), `reads` (a file of the spool cannot be read) and `ends`
-(how the processes of the verb begin and end). A point is the number of a call. """
+Families: `crash` (the tree or one process is killed, a write is torn, an error is returned),
+`reads` (a file of the spool cannot be read) and `ends` (how the processes of the verb begin and
+end)."""
 from __future__ import annotations
 
 import functools
@@ -16,18 +16,10 @@ from typing import Any
 
 from .. import memo
 from ..gate import faults, gate
-from ..judge import layout, oracle, trees
+from ..judge import oracle, trees
 from ..scenarios import BESIDE, NAMED, Scenario, System, Words, build
-from ..trials import Family, Options, Seen, Trial, sample
+from ..trials import Family, Options, Seen, Trial
 
-#: The verbs that may be killed in a second crash, on what the first one has left.
-SECOND_VERBS: dict[str, Words] = {
-    "wal": ("wal", b""),
-    "push": ("push", "q", b"again"),
-    "pop": ("pop", "q", b""),
-    "drain": ("drain", "-0", "q", b""),
-    "claim": ("claim", "-c", "again", "q", b""),
-}
 #: Exit codes that a verb may end with when a call of it has failed.
 CODES = (0, 65, 66, 69, 70, 74, 75, 77)
 #: A shell that cannot start a process may end by itself, with a code of its own.
@@ -81,30 +73,6 @@ def _trials(family: str, known: Sequence[str], system: System, name: str, option
         yield Trial(family, name, fault, str(point))
 
 
-def _doubles(system: System, name: str, options: Options, work: Path) -> Iterator[Trial]:
-    undisturbed(system, name, work)
-    points = faults.points(struck(system, name, work), ("kill",))
-    pairs = [(point, verb) for _, point in points for verb in SECOND_VERBS
-        if options.wants(verb) and (system.lib / verb).exists()]
-    few = None if options.limit is None else 4
-    for point, verb in options.sample(pairs, name):
-        seconds = second_points(system, name, point, verb, work)
-        for second in sample(seconds, few, f"{options.seed} {name} {point} {verb}"):
-            yield Trial("double", name, verb, f"{point}/{second}")
-
-
-def second_points(system: System, name: str, point: int, verb: str, work: Path) -> list[int]:
-    """The points where the verb can be killed when it runs on what a crash at the point has left.
-    Raises RuntimeError if it fails without a kill: it is the first verb after the crash."""
-    following = after(system, name, point, verb, work)
-    whole, there = following.whole, following.there
-    codes = (0, 69, 75) if verb == "push" else (0,) if there else (0, 66, 69)
-    if whole.status not in codes or whole.stderr.count(b"\n") > bool(whole.status):
-        raise RuntimeError(f"killed at {point}, then {verb}: exit {whole.status}: "
-            f"{whole.stderr[:300]!r}, of {there} messages")
-    return [point for _, point in faults.points(whole.calls, ("kill",))]
-
-
 # ---- the runs
 
 
@@ -129,7 +97,7 @@ def base(system: System, scenario: str, work: Path) -> tuple[trees.Tree, Words]:
 def act(system: System, words: Words, spool: Path, sync: str = "off", **more: Any) -> gate.Result:
     """Run the verb; `more` as in gate.run."""
     return gate.run(system.argv(words[:-1]), spool, env=system.environment(spool, sync),
-        stdin=words[-1], count_stdout=True, timeout=600, **more)
+        stdin=words[-1], timeout=600, **more)
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,50 +105,23 @@ class Moment:
     """The moment before a call of an undisturbed run: the spool, and the output so far."""
 
     call: gate.Call
+    before: Sequence[gate.Call]
     stdout: bytes
     stderr: bytes
     tree: trees.Tree
 
-    def killed(self, fault: gate.Fault, before: Sequence[gate.Call]) -> tuple[gate.Result,
-            trees.Tree]:
+    def killed(self, fault: gate.Fault) -> tuple[gate.Result, trees.Tree]:
         """How the run would have ended, and what it would have left, had the fault, a "kill_tree"
         or a "torn", struck here."""
-        if not fault.strikes(self.call):
-            return gate.Result(status=-9, calls=list(before)), self.tree
         torn = fault.kind == "torn"
         data = (self.call.data or b"")[:fault.part(self.call.size)] if torn else b""
         answer = self.call.paths == ("<stdout>",)
-        call = replace(self.call, fate="torn" if data else "killed", data=None, offset=None)
+        call = replace(self.call, fate="torn" if torn else "killed", data=None)
         result = gate.Result(-9, self.stdout + (data if answer else b""), self.stderr,
-            [*before, call], fired=1, killed=True)
-        if answer or not data:
+            [*self.before, call], fired=1, killed=True)
+        if answer or not torn:
             return result, self.tree
-        return result, trees.written(self.tree, self.call.paths[0], self.call.offset or 0, data)
-
-
-@dataclass(frozen=True, eq=False)
-class Moments:
-    """One undisturbed run, and what a kill leaves at each of its calls."""
-
-    found: list[Moment]
-    whole: gate.Result
-
-    def killed(self, fault: gate.Fault) -> tuple[gate.Result, trees.Tree]:
-        for moment in self.found:
-            if moment.call.seq == fault.point:
-                return moment.killed(fault, self.whole.calls[:fault.point - 1])
-        return self.whole, trees.Tree((), False)
-
-
-def moments(system: System, words: Words, tree: trees.Tree, work: Path, sync: str) -> Moments:
-    found: dict[int, Moment] = {}
-
-    def keep(call: gate.Call, stdout: bytes, stderr: bytes) -> None:
-        found[call.seq] = Moment(call, stdout, stderr, trees.take(place(work)))
-
-    result = act(system, words, fresh(tree, work), sync, each=keep, record_data=True)
-    # a caller that died before its call was let go has made none: its number went to the next
-    return Moments([found[call.seq] for call in result.calls if call.seq in found], result)
+        return result, trees.written(self.tree, call.paths[0], call.offset or 0, data)
 
 
 def calls(system: System, scenario: str, work: Path,
@@ -201,7 +142,7 @@ def calls(system: System, scenario: str, work: Path,
 def struck(system: System, scenario: str, work: Path) -> list[gate.Call]:
     """The calls of the run that gives what a kill leaves: processes side by side make theirs in
     another order each time."""
-    return [moment.call for moment in _moments(system, scenario, work).found]
+    return [moment.call for moment in _moments(system, scenario, work).values()]
 
 
 def undisturbed(system: System, scenario: str, work: Path) -> None:
@@ -237,9 +178,20 @@ def fresh(tree: trees.Tree, work: Path) -> Path:
 
 
 @functools.lru_cache(maxsize=2)
-def _moments(system: System, scenario: str, work: Path) -> Moments:
+def _moments(system: System, scenario: str, work: Path) -> dict[int, Moment]:
+    """One undisturbed run: what a kill leaves at each of its calls, by the call's number."""
     tree, words = base(system, scenario, work)
-    return moments(system, words, tree, work, NAMED[scenario].sync)
+    found: dict[int, Moment] = {}
+    before: list[gate.Call] = []
+
+    def keep(call: gate.Call, stdout: bytes, stderr: bytes) -> None:
+        # a caller that died before its call was let go has made none: its number goes to the next
+        del before[call.seq - 1:]
+        found[call.seq] = Moment(call, tuple(before), stdout, stderr, trees.take(place(work)))
+        before.append(replace(call, data=None))
+
+    act(system, words, fresh(tree, work), NAMED[scenario].sync, each=keep, record_data=True)
+    return found
 
 
 @functools.lru_cache(maxsize=4)
@@ -249,7 +201,10 @@ def wreck(system: System, scenario: str, name: str, point: int,
     what lay there at that moment of an undisturbed run: one run gives all of a scenario's."""
     fault, kinds = faults.make(name, point), faults.kinds(name)
     if faults.kills(name):
-        return _moments(system, scenario, work).killed(fault)
+        moment = _moments(system, scenario, work).get(point)
+        if not moment or not fault.strikes(moment.call):
+            return gate.Result(), trees.Tree((), False)
+        return moment.killed(fault)
     known = calls(system, scenario, work, kinds)
     if fault.kind == "errno" and kinds == gate.READS and point <= len(known):
         kinds = frozenset({known[point - 1].kind})  # the run need not stop at the others
@@ -257,45 +212,6 @@ def wreck(system: System, scenario: str, name: str, point: int,
     result = act(system, words, fresh(tree, work), NAMED[scenario].sync,
         fault=faults.named(fault, known), kinds=kinds)
     return result, trees.take(place(work))
-
-
-@dataclass(frozen=True, eq=False)
-class Next:
-    """A verb of SECOND_VERBS, run on what the first crash has left: `held` was there for it to
-    write out."""
-
-    words: Words
-    moments: Moments
-    held: list[bytes]
-    there: int  # messages that could be had
-
-    @property
-    def whole(self) -> gate.Result:
-        return self.moments.whole
-
-    def struck(self, point: int, ledger: oracle.Ledger) -> tuple[gate.Result, trees.Tree]:
-        """How it ends where it is killed at that call, and what it leaves; what it may have changed
-        is entered in the ledger."""
-        result, tree = self.moments.killed(gate.Fault("kill_tree", point))
-        if self.words[0] == "push":
-            ledger.order.append(self.words[-1])
-            if oracle.stored(result.stdout):
-                ledger.must.add(self.words[-1])
-        ledger.delivered(oracle.said(self.words, result.stdout, self.held))
-        return result, tree
-
-
-@functools.lru_cache(maxsize=2)
-def after(system: System, scenario: str, point: int, verb: str, work: Path) -> Next:
-    """One run of the verb on what the first crash has left gives every second crash in it."""
-    spool = fresh(wreck(system, scenario, "kill", point, work)[1], work)
-    layout.age(spool)
-    tree, found = trees.take(spool), system.dump(spool)
-    queue, sync = NAMED[scenario].queue, NAMED[scenario].sync
-    words = tuple(queue if word == "q" else word for word in SECOND_VERBS[verb])
-    held = [body for body in found.bodies(queue) if body is not None and verb in ("pop", "drain")]
-    return Next(words, moments(system, words, tree, work, sync), held,
-        len(found.messages(queue, "ready", "reserved", "delayed")))
 
 
 # ---- what is wrong
@@ -322,14 +238,12 @@ def manners(scenario: Scenario, fault: str, result: gate.Result) -> list[str]:
 
 
 def run(trial: Trial, system: System, work: Path, every: bool) -> Seen:
-    scenario, double = NAMED[trial.scenario], trial.family == "double"
-    point, *second = trial.numbers
-    fault = "kill" if double else trial.fault
-    result, tree = wreck(system, trial.scenario, fault, point, work)
+    scenario, fault = NAMED[trial.scenario], trial.fault
+    result, tree = wreck(system, trial.scenario, fault, int(trial.point), work)
     struck = [call for call in result.calls if call.fate != "run"]
     if not struck:
         return Seen()
-    call, all_calls = str(struck[0]), result.calls
+    call = str(struck[0])
     acked = result.status == 0 and not faults.kills(fault)
     if scenario.says:
         acked = bool(re.search(scenario.says, result.stdout))
@@ -345,18 +259,11 @@ def run(trial: Trial, system: System, work: Path, every: bool) -> Seen:
         ledger.ordered = False
         if scenario.delivers:
             ledger.delivered(oracle.said(scenario.act, result.stdout, scenario.order))
-    if double:
-        first = after(system, trial.scenario, point, trial.fault, work)
-        twice, tree = first.struck(second[0], ledger)
-        if not twice.fired:
-            return Seen()
-        call, all_calls = f"{call}; then {twice.calls[-1]}", twice.calls
-    elif acked:
+    if acked:
         wrong += oracle.at_once(scenario, fresh(tree, work), result.stdout)
-    wrong += oracle.recoveries(system, ledger, tree, place(work), every,
-        boot=fault == "kill" and not double)
+    wrong += oracle.recoveries(system, ledger, tree, place(work), every, boot=fault == "kill")
     trees.remove(place(work))
-    return Seen(call, wrong, base(system, trial.scenario, work)[0], tree, all_calls,
+    return Seen(call, wrong, base(system, trial.scenario, work)[0], tree, result.calls,
         f"{call}: exit {result.status}, said {result.stdout[:200]!r}, {result.stderr[:400]!r}")
 
 
@@ -368,4 +275,3 @@ FAMILIES = {name: Family(tuple(known), scenarios, functools.partial(_trials, nam
         run, hour, lacks)
     for name, known, scenarios, hour in (("crash", faults.FAULTS, names, 9000),
         ("reads", faults.READS, reads, 2500), ("ends", faults.ENDS, plain, 2500))}
-FAMILIES["double"] = Family(tuple(SECOND_VERBS), plain, _doubles, run, 2500, lacks)

@@ -29,7 +29,7 @@ from typing import Any
 from . import crash, power
 from .. import memo
 from ..gate import gate
-from ..judge import restart, trees
+from ..judge import trees
 from ..scenarios import NAMED, System
 from ..trials import Family, Options, Seen, Trial
 
@@ -128,10 +128,8 @@ def cut(trial: Trial, system: System, every: bool, disk: Disk, work: Path) -> Se
     status, said = None if result.killed else result.status, result.stdout
     disk.unmount()
     disk.mount()
-    told = scenario.verb == "push" and bool(scenario.new) and said.endswith(b"\n")
     left = trees.take(box / "s")
-    wrong = restart.check(system, scenario, left, state, restart.Owed(status == 0 or told, said),
-        every)
+    wrong = power.Owed(status == 0, said).check(system, scenario, left, state, every)
     call = str(calls[point - 1]) if point <= len(calls) else "the end"
     return Seen(call, wrong, before, left, result.calls, f"cut at {call}, said {said!r}")
 

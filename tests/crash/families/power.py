@@ -1,5 +1,5 @@
 """Power cuts by a model: every state that a file system may leave behind (states.py), recovered and
-drained by the verbs (judge/restart.py).
+drained by the verbs.
 
 The fault is a stage, the point CUT/FATES: the call after which the power goes, and the fate of each
 operation that was pending then, as in states.py.
@@ -11,6 +11,11 @@ Stages
     kill  the act is killed before a call, whose number comes first in the point; then another
           process pushes; then a checkpoint. What the dead process did not sync is still pending
           when the other push is acknowledged
+
+What was acknowledged is there, whole, once and in its order, and in its state; what was not is
+whole or not there. What was deleted, and that was acknowledged, does not come back; what was popped
+may, if the power went before it was on the disk. A slip whose body is not whole is buried as
+damaged, or goes away.
 """
 from __future__ import annotations
 
@@ -25,7 +30,7 @@ from pathlib import Path
 
 from . import crash, states
 from ..gate import gate
-from ..judge import layout, restart, trees
+from ..judge import layout, oracle, trees
 from ..scenarios import NAMED, Scenario, System, Words
 from ..trials import Family, Options, Seen, Trial, sample
 
@@ -37,6 +42,49 @@ IDLE = re.compile(r"/(log|tended|\.lock)$")
 LARGE = re.compile("KiB")
 #: The number of random samples at each cut, in addition to the states that states.py chooses.
 SAMPLES = 32
+
+
+#: The push by another process, in the stage `kill`.
+OTHER = b"pushed by another"
+#: The states that a verb makes durable before it answers, and the verbs that reach them without.
+DURABLE, UNSYNCED = ("delayed", "buried", "claimed"), ("kick", "work")
+
+
+@dataclass(frozen=True)
+class Owed:
+    """What was acknowledged when the power was cut: by the act, and by other verbs."""
+
+    acked: bool  # the act had succeeded
+    stdout: bytes  # its output
+    settled: bool = False  # the removal of what it took was on the disk
+    other: str = ""  # a push of OTHER was "begun", or "acked"
+
+    def check(self, system: System, scenario: Scenario, tree: trees.Tree, spool: Path,
+            every: bool) -> list[str]:
+        """What is wrong with a spool after a power cut, one line each. It is made at `spool`, and
+        nothing is left there. `every`: a push comes first, and does not; else one of these."""
+        told = scenario.verb == "push" and bool(scenario.new) and self.stdout.endswith(b"\n")
+        acked = self.acked or told
+        ledger = oracle.expected(scenario, acked, self.stdout)
+        if not self.settled and (scenario.delivers or scenario.beside):
+            ledger.gone.clear()  # may come again
+        ledger.order += [OTHER] if self.other else []
+        ledger.must |= {OTHER} if self.other == "acked" else set()
+        return oracle.recoveries(system, ledger, tree, spool, every,
+            power=lambda found: _states(scenario, found) if acked else [])
+
+
+def _states(scenario: Scenario, found: layout.Dump) -> list[str]:
+    """The state that the verb was to make durable before its answer."""
+    if scenario.ends in DURABLE and scenario.verb not in UNSYNCED:
+        if scenario.subject not in found.bodies(scenario.queue, scenario.ends):
+            return [f"{scenario.subject!r} is not {scenario.ends}"]
+    if scenario.verb == "close" and scenario.queue not in found.closed:
+        return ["not closed"]
+    if scenario.verb == "create" and "-b" in scenario.act and found.bounds.get(
+            scenario.queue) != 5:
+        return [f"bounds are {found.bounds}"]
+    return []
 
 
 @dataclass
@@ -52,21 +100,20 @@ class Recording:
     other: int | None = None  # the other's push had ended, well, with this call
     killed: bool = False
 
-    def owed(self, cut: int, scenario: Scenario) -> restart.Owed:
+    def owed(self, cut: int) -> Owed:
         upto = cut if self.acted is None else min(cut, self.acted)
         said = self.before + b"".join(data for seq, data in self.history.answers if seq <= upto)
         acked = self.settled or self.acted is not None and cut >= self.acted
         over = self.other is not None and cut >= self.other
         other = ("acked" if over else "begun") if self.killed else ""
-        told = scenario.verb == "push" and bool(scenario.new) and said.endswith(b"\n")
-        return restart.Owed(acked and self.status == 0 or told, said, self.settled, other)
+        return Owed(acked and self.status == 0, said, self.settled, other)
 
 
 def play(system: System, words: Words, box: Path, fault: gate.Fault | None = None) -> gate.Result:
     """Run the verb behind the gate, which counts its answers too; the spool is `s` in `box`, which
     is the root."""
     return gate.run(system.argv(words[:-1]), box, env=system.environment(box / "s", "on"),
-        stdin=words[-1], fault=fault, timeout=60, record_data=True, count_stdout=True)
+        stdin=words[-1], fault=fault, timeout=60, record_data=True)
 
 
 def make_box(tree: trees.Tree, box: Path) -> None:
@@ -94,7 +141,7 @@ def record(system: System, name: str, stage: str, kill: int, work: Path) -> Reco
             seen = Recording(states.History(box), [], act.status, None, act.stdout, settled=True)
         elif kill:
             said = list(history.answers)
-            push = play(system, ("push", scenario.queue, restart.OTHER), box)
+            push = play(system, ("push", scenario.queue, OTHER), box)
             end = history.add(push.calls)
             history.answers[:] = said  # the act's alone
             seen = Recording(history, [*act.calls, *push.calls], act.status, None, killed=True,
@@ -126,32 +173,26 @@ def spool_of(box: trees.Tree) -> trees.Tree:
         if path.startswith("s/")), ("s", None) in box.entries)
 
 
-def known(box: trees.Tree) -> str:
-    """The spool in it, hashed: the same for those that differ only in nonces, times and process ids
-    (trees.digest)."""
-    return trees.digest(spool_of(box)).hex()
-
-
 def expand(recording: Recording, scenario: Scenario,
-        options: Options) -> Iterator[tuple[int, str, str]]:
-    """Cut and fates of each state that differs from all others, and the state: by turns one that
-    has lost everything that was pending, the later cuts first, and one of the others. Of cuts with
-    the same state, the last: more is owed later."""
+        options: Options) -> Iterator[tuple[int, str]]:
+    """Cut and fates of each state that differs from all others: by turns one that has lost
+    everything that was pending, the later cuts first, and one of the others. Of cuts with the same
+    state, the last: more is owed later."""
     history = recording.history
     whole = frozenset(index for index, op in enumerate(history.ops) if IDLE.search(op.text))
-    first: list[tuple[int, str, str]] = []
-    rest: list[tuple[int, str, str]] = []
+    first: list[tuple[int, str]] = []
+    rest: list[tuple[int, str]] = []
     seen: set[object] = set()
     few = None if options.limit is None else 2 * options.limit
     for cut in reversed(cuts(recording)):
         # Of the messages that were written out, fewer are owed later
-        said = recording.owed(cut, scenario).stdout if scenario.delivers else b""
+        said = recording.owed(cut).stdout if scenario.delivers else b""
         none, *more = history.choices(cut, whole, SAMPLES, options.seed)
         for fates in (none, *sample(more, few, f"{options.seed} {cut}")):
-            state = known(history.tree(cut, fates))
-            if (state, said) not in seen:
-                seen.add((state, said))
-                (first if fates is none else rest).append((cut, fates, state))
+            state = trees.digest(spool_of(history.tree(cut, fates))), said
+            if state not in seen:
+                seen.add(state)
+                (first if fates is none else rest).append((cut, fates))
     rest = sample(rest, len(rest), f"{options.seed}")
     for pair in zip_longest(first, rest):
         yield from filter(None, pair)
@@ -169,19 +210,13 @@ def kills(system: System, name: str, options: Options, work: Path) -> list[int]:
 
 
 def trials(system: System, name: str, options: Options, work: Path) -> Iterator[Trial]:
-    """By turns of each stage; each of another state, as long as there are any."""
+    """By turns of each stage."""
     stages = [(stage, kill) for stage in STAGES if options.wants(stage)
         for kill in (kills(system, name, options, work) if stage == "kill" else (0,))]
-    new: list[Trial] = []
-    old: list[Trial] = []
-    seen: set[str] = set()
     turns = zip_longest(*([(stage, kill, *state) for state in expand(record(system, name, stage,
         kill, work), NAMED[name], options)] for stage, kill in stages))
-    for stage, kill, cut, fates, state in (one for turn in turns for one in turn if one):
-        point = f"{kill}/" * (stage == "kill") + f"{cut}/{fates}"
-        (old if state in seen else new).append(Trial("power", name, stage, point))
-        seen.add(state)
-    yield from (*new, *old)
+    for stage, kill, cut, fates in (one for turn in turns for one in turn if one):
+        yield Trial("power", name, stage, f"{kill}/" * (stage == "kill") + f"{cut}/{fates}")
 
 
 def run(trial: Trial, system: System, work: Path, every: bool) -> Seen:
@@ -198,8 +233,7 @@ def run(trial: Trial, system: System, work: Path, every: bool) -> Seen:
     missing = [f"  {marks[mark]}: {history.ops[index].text}" for index, mark in zip(pending, fates)
         if mark in marks]
     left = spool_of(history.tree(at, fates))
-    wrong = restart.check(system, scenario, left, crash.place(work),
-        recording.owed(at, scenario), every)
+    wrong = recording.owed(at).check(system, scenario, left, crash.place(work), every)
     call = str(recording.calls[at - 1]) if 0 < at <= len(recording.calls) else ""
     return Seen(call, wrong, crash.base(system, trial.scenario, work)[0], left,
         recording.calls[:at], "\n".join([f"the power goes after {call}", *missing]))

@@ -94,8 +94,8 @@ class History:
         self.last = 0  # how many calls there were
 
     def add(self, calls: Sequence[Call]) -> int:
-        """Follow one more run, as gate.run(..., record_data=True, count_stdout=True) gave its
-        calls, its root being `base`. They are numbered on from those of the former runs; the number
+        """Follow one more run, as gate.run(..., record_data=True) gave its calls, its
+        root being `base`. They are numbered on from those of the former runs; the number
         of the last is returned. A call that did not happen, or can only have failed, changes
         nothing."""
         for call in calls:
@@ -174,11 +174,6 @@ class History:
             if self.ops[index].synced is None:
                 self.ops[index].synced = call.seq
         self.syncs.append(call.seq)
-
-    def _chmod(self, call: Call) -> None:
-        """Modes are not followed; nor are owners, and room that was set aside."""
-
-    _chown = _fallocate = _chmod
 
     # How they are noted
 

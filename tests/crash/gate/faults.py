@@ -7,65 +7,52 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from . import gate
+from .gate import Fault
 
-_NAMES = frozenset({"open", "mkdir", "mknod", "link", "symlink", "rename", "unlink", "rmdir"})
+_NAMES = frozenset({"open", "mkdir", "mknod", "rename", "unlink", "rmdir"})
 #: For each error, the kinds of call that return it on Linux's file systems.
-ERRORS: dict[str, tuple[int, frozenset[str] | None]] = {
-    "ENOSPC": (errno.ENOSPC, gate.SPACE | {"sync"}),
-    "EDQUOT": (errno.EDQUOT, gate.SPACE | {"sync"}),
-    "EIO": (errno.EIO, None),
-    "ENOMEM": (errno.ENOMEM, _NAMES),
-    "EACCES": (errno.EACCES, _NAMES | {"truncate"}),
-    "EROFS": (errno.EROFS, gate.CHANGES),
-}
-_PARTS: dict[str, int | None] = {"1 byte": 1, "half": None, "all but 1": -1}
-KILLS = ("kill", "kill one", *(f"torn, {part}" for part in _PARTS))
-SHORT = tuple(f"short, {part}" for part in _PARTS)
-ONCE, LASTING = tuple(ERRORS), tuple(f"{name} lasting" for name in ERRORS)
+_ERRORS: dict[int, frozenset[str] | None] = {errno.ENOSPC: gate.SPACE | {"sync"},
+    errno.EDQUOT: gate.SPACE | {"sync"}, errno.EIO: None, errno.ENOMEM: _NAMES,
+    errno.EACCES: _NAMES | {"truncate"}, errno.EROFS: gate.CHANGES}
+KILLS = {"kill": Fault("kill_tree", 1), "kill one": Fault("kill_one", 1),
+    **{f"torn, {part}": Fault("torn", 1, size=size)
+        for part, size in (("1 byte", 1), ("half", None), ("all but 1", -1))}}
+ERRORS = {errno.errorcode[number] + when: Fault(kind, 1, number, only=only)
+    for when, kind in (("", "errno"), (" lasting", "errno_from"))
+    for number, only in _ERRORS.items()}
 #: Faults of writing the answer: the other end is gone, or it is a file on a full disk.
-OUTPUT = {"output EPIPE": errno.EPIPE, "output ENOSPC": errno.ENOSPC}
-#: Faults of looking at a file of the spool, listing or reading it: the error, the kinds of call. A
-#: lasting one also strikes each later one of them on that file.
-READS: dict[str, tuple[int, frozenset[str]]] = {
-    "read EIO": (errno.EIO, gate.READS),
-    "read ENOMEM": (errno.ENOMEM, frozenset({"look", "list"})),
-    "read EACCES": (errno.EACCES, frozenset({"look"})),
-    "read EIO lasting": (errno.EIO, gate.READS),
+OUTPUT = {f"output {errno.errorcode[number]}": Fault("errno", 1, number, output=True,
+    only=frozenset({"write"})) for number in (errno.EPIPE, errno.ENOSPC)}
+#: Faults of looking at a file of the spool, listing or reading it. A lasting one also strikes each
+#: later one of them on that file.
+READS = {
+    "read EIO": Fault("errno", 1, errno.EIO, only=gate.READS),
+    "read ENOMEM": Fault("errno", 1, errno.ENOMEM, only=frozenset({"look", "list"})),
+    "read EACCES": Fault("errno", 1, errno.EACCES, only=frozenset({"look"})),
+    "read EIO lasting": Fault("errno_file", 1, errno.EIO, only=gate.READS),
 }
 #: A process of the verb is killed when all that it was to do is done, or before its program is run;
-#: or it cannot be made. The kinds of call that are struck.
-ENDS = {"killed at its end": "exit", "killed at its start": "exec", "no process": "fork"}
-#: The faults of the family `crash`.
-FAULTS = (*KILLS, *SHORT, *ONCE, *LASTING, *OUTPUT)
-_KINDS = {**dict.fromkeys(ONCE, "error"), **dict.fromkeys(LASTING, "error lasting"),
-    **dict.fromkeys(OUTPUT, "error of the output"), **dict.fromkeys(READS, "error"),
-    "read EIO lasting": "error lasting"}
+#: or it cannot be made.
+ENDS = {"killed at its end": Fault("kill_one", 1, only=gate.ENDS),
+    "killed at its start": Fault("kill_one", 1, only=gate.EXECS),
+    "no process": Fault("errno", 1, errno.EAGAIN, only=gate.FORKS)}
+#: The faults of the family `crash`; all.
+FAULTS = {**KILLS, **ERRORS, **OUTPUT}
+_ALL = {**FAULTS, **READS, **ENDS}
 
 
 def kind(name: str) -> str:
     """A sample has as many faults of each kind as it can, and a table a row for each."""
-    return _KINDS.get(name, name.partition(",")[0])
-
-
-def make(name: str, point: int) -> gate.Fault:
-    """The fault of that name at a point. Raises KeyError if there is none."""
-    word, _, part = name.partition(", ")
-    if word in ("torn", "short"):
-        return gate.Fault(word, point, size=_PARTS[part])
-    if name == "kill":
-        return gate.Fault("kill_tree", point)
-    if name == "kill one" or name.startswith("killed"):
-        return gate.Fault("kill_one", point)
     if name in OUTPUT:
-        return gate.Fault("errno", point, errno=OUTPUT[name], only=frozenset({"write"}),
-            output=True)
-    if name in READS:
-        return gate.Fault("errno_file" if name.endswith(" lasting") else "errno", point,
-            errno=READS[name][0])
-    if name == "no process":
-        return gate.Fault("errno", point, errno=errno.EAGAIN)
-    number, only = ERRORS[name.removesuffix(" lasting")]
-    return gate.Fault("errno_from" if name in LASTING else "errno", point, errno=number, only=only)
+        return "error of the output"
+    if name in ERRORS or name in READS:
+        return "error lasting" if name.endswith(" lasting") else "error"
+    return name.partition(",")[0]
+
+
+def make(name: str, point: int) -> Fault:
+    """The fault of that name at a point. Raises KeyError if there is none."""
+    return replace(_ALL[name], point=point)
 
 
 def kills(name: str) -> bool:
@@ -75,7 +62,7 @@ def kills(name: str) -> bool:
 
 def kinds(name: str) -> frozenset[str] | None:
     """The kinds of call that are counted where calls that change nothing are; None: changes are."""
-    return gate.READS if name in READS else frozenset({ENDS[name]}) if name in ENDS else None
+    return gate.READS if name in READS else ENDS[name].only if name in ENDS else None
 
 
 def befall(call: gate.Call, names: Iterable[str] = FAULTS) -> list[str]:
@@ -83,15 +70,10 @@ def befall(call: gate.Call, names: Iterable[str] = FAULTS) -> list[str]:
     strike: begun at another one, it is the same trial. And no write is cut twice at the same
     byte."""
     found: dict[object, str] = {}
-    for name in names:
+    for name in names if call.paths != ("<fd1>",) else ():
         fault = make(name, call.seq)
-        if name in READS or name in ENDS:
-            fits = call.kind in (READS[name][1] if name in READS else {ENDS[name]})
-        else:
-            fits = call.paths != ("<fd1>",) and fault.strikes(call)
-        if fits:
-            cut = fault.kind in ("torn", "short") and (fault.kind, fault.part(call.size))
-            found.setdefault(cut or name, name)
+        if fault.strikes(call):
+            found.setdefault(fault.part(call.size) if fault.kind == "torn" else name, name)
     return list(found.values())
 
 
@@ -103,7 +85,7 @@ def points(calls: Sequence[gate.Call], names: Iterable[str] = FAULTS) -> list[tu
         if name != "read EIO lasting" or first[call.paths] == call.seq]
 
 
-def named(fault: gate.Fault, known: Sequence[gate.Call]) -> gate.Fault:
+def named(fault: Fault, known: Sequence[gate.Call]) -> Fault:
     """The same fault, its call told by what it is, without numbers, times and nonces, instead of by
     its number among `known`."""
     if fault.point > len(known):

@@ -4,27 +4,22 @@ Mechanism
     A forked child installs a seccomp filter, hands its listener over (SCM_RIGHTS) and execs the
     command. Every call of _TABLE (with `kinds`: of _WIDE) by any process of the tree stops *before*
     it happens, until `_Gate.watch`, the one loop, has answered. The loop reads the caller's memory
-    and /proc/PID to learn which file is meant. Calls on the watched root or below it are counted
-    over the whole tree (1, 2, 3 ...) and recorded; all others go on. A `Fault` strikes one count.
-    copy_file_range, FICLONE, sendfile, splice, openat2 and io_uring are refused, so that cat, cp
+    and /proc/PID to learn which file is meant. Calls on the watched root or below it, and writes to
+    the standard output, are counted over the whole tree (1, 2, 3 ...) and recorded; all others go
+    on. A `Fault` strikes one count. Calls that copy without a write are refused, so that cat, cp
     and mv fall back to calls that are seen. This process is the subreaper of its descendants, so a
-    run ends only when all of them are dead and reaped. Its orphans are told from other children by
-    their number of filters.
-
-Needs
-    Linux 5.9, x86-64 or arm64, no privilege: see `available`. Before 5.19 (WAIT_KILLABLE_RECV) a
-    signal can make a call arrive twice; the interrupted one is then forgotten.
+    run ends only when all of them are dead and reaped.
 
 Limits
-    - A call is recorded as asked for; whether it succeeded is not seen.
-    - Not seen: mmap stores, xattrs, times; with `kinds`, reads as the dynamic linker makes them
-      (_LIBRARIES). A program that changes a call's arguments while it waits is not noticed.
-    - Calls of another ABI (i386, x32) get ENOSYS; chroots and mount namespaces are not followed.
+    - Needs Linux 5.11, x86-64 or arm64, no privilege: see `available`. Before 5.19 a signal can
+      make a call arrive twice; the interrupted one is then forgotten.
+    - A call is recorded as asked for; whether it succeeded is not seen. Nor are links, modes,
+      owners, mmap stores, and, with `kinds`, reads as the dynamic linker makes them (_LIBRARIES).
     - Processes that run side by side reach the gate in the order that the scheduler chooses.
     - A signal with a handler that comes just when a call reaches the gate makes it fail with EINTR,
       where without the gate it would have gone through. So the gate gives SIGCHLD's handlers
       SA_RESTART.
-    - PR_SET_NO_NEW_PRIVS: setuid programs have no effect. Gates do not nest (EBUSY).
+    - setuid programs have no effect, and gates do not nest.
     - If this very process is killed, so is the command (PDEATHSIG), but not its children.
     - Reaping is a matter of the whole process: use it side by side in processes, not in threads.
 
@@ -55,12 +50,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Union
 
 AnyPath = Union[str, bytes, "os.PathLike[str]"]
-FAULT_KINDS = ("kill_tree", "kill_one", "errno", "errno_from", "errno_file", "torn", "short")
+FAULT_KINDS = ("kill_tree", "kill_one", "errno", "errno_from", "errno_file", "torn")
 #: Kinds of call that need room, which ENOSPC and EDQUOT strike (on some file systems "rename" too).
-SPACE: frozenset[str] = frozenset({"open", "write", "mkdir", "mknod", "link", "symlink",
-    "fallocate"})
+SPACE: frozenset[str] = frozenset({"open", "write", "mkdir", "mknod"})
 #: Kinds of call that change anything, which EROFS strikes.
-CHANGES: frozenset[str] = SPACE | {"rename", "unlink", "rmdir", "truncate", "chmod", "chown"}
+CHANGES: frozenset[str] = SPACE | {"rename", "unlink", "rmdir", "truncate"}
 #: Calls that only look; that end a process; that begin one. Counted only if a run asks for them
 #: (`kinds`), and then instead of the changes.
 READS, ENDS = frozenset({"look", "list", "read"}), frozenset({"exit"})
@@ -75,7 +69,7 @@ class Fault:
     kind: "kill_tree": SIGKILL to every process. "kill_one": only to the caller; the rest goes on.
         "errno": the call fails with `errno`. "errno_from": so does every later one. "errno_file":
         so does every later one of READS on that path. "torn": `size` bytes of a write are carried
-        out, then as kill_tree. "short": `size` bytes are carried out and the call returns that.
+        out, then as kill_tree.
     size: bytes; negative: all but so many; None: half. What is no write, or too small to be cut so,
         is left alone.
     only: the kinds of call (`Call.kind`) that it may strike, as in SPACE; None: all.
@@ -112,7 +106,7 @@ class Fault:
         else:
             here, begun = call.seq == self.point, call.seq > self.point
         here = here or self.kind == "errno_from" and begun
-        if self.kind in ("torn", "short"):
+        if self.kind == "torn":
             here = here and call.kind == "write" and 0 < self.part(call.size) < call.size
         elif self.errno:
             answer = call.paths == ("<stdout>",)
@@ -129,13 +123,13 @@ class Call:
     comm: str
     name: str  # of the system call
     kind: str  # as in _TABLE and _WIDE, and rmdir
-    # below the root ("." is itself), else absolute; "<stdout>", "<fd1>", "?PATH"
+    # below the root ("." is itself), else absolute; "<stdout>"; "<fd1>": a pipe in its place
     paths: tuple[str, ...]
-    size: int = 0  # bytes, of write, truncate, fallocate
+    size: int = 0  # bytes, of write and truncate
     flags: int = 0  # flags or mode
-    offset: int | None = None  # of a write, if positioned or record_data
+    offset: int | None = None  # of a write
     data: bytes | None = None  # of a write, if record_data
-    fate: str = "run"  # or "killed", "torn", "short", "ENOSPC" ...
+    fate: str = "run"  # or "killed", "torn", "ENOSPC" ...
 
     def __str__(self) -> str:
         return " ".join((self.comm + ":", self.kind, *self.paths))
@@ -152,8 +146,6 @@ class Result:
     fired: int = 0  # calls that the fault struck
     killed: bool = False  # the gate killed something, by the fault or because time was up
     timed_out: bool = False  # the command itself was still there after `timeout`
-    # processes that were killed because time was up: after `timeout`, or `linger` after the command
-    left: int = 0
 
 
 Each = Callable[[Call, bytes, bytes], None]
@@ -162,30 +154,24 @@ Each = Callable[[Call, bytes, bytes], None]
 # N+1; tN text; fN descriptor; bN buffer, length; vN iovec, count; oN offset; zN size; xN flags or
 # mode. An errno: refused with it.
 _TABLE = """
-open 2 - open p0 x1 | openat 257 56 open a0 x2 | creat 85 - open p0 | write 1 64 write f0 b1
-pwrite64 18 68 write f0 b1 o3 | writev 20 66 write f0 v1 | pwritev 296 70 write f0 v1 o3
-pwritev2 328 287 write f0 v1 o3 | fallocate 285 47 fallocate f0 x1 z3
+open 2 - open p0 x1 | openat 257 56 open a0 x2 | write 1 64 write f0 b1
+pwrite64 18 68 write f0 b1 o3 | writev 20 66 write f0 v1
 truncate 76 45 truncate p0 z1 | ftruncate 77 46 truncate f0 z1 | sync 162 81 sync
 fsync 74 82 sync f0 | fdatasync 75 83 sync f0 | syncfs 306 267 sync f0 | rename 82 - rename p0 p1
-renameat 264 38 rename a0 a2 | renameat2 316 276 rename a0 a2 x4 | link 86 - link p0 p1
-linkat 265 37 link a0 a2 x4 | symlink 88 - symlink t0 p1 | symlinkat 266 36 symlink t0 a1
+renameat 264 38 rename a0 a2 | renameat2 316 276 rename a0 a2 x4
 unlink 87 - unlink p0 | unlinkat 263 35 unlink a0 x2 | rmdir 84 - rmdir p0
 mkdir 83 - mkdir p0 x1 | mkdirat 258 34 mkdir a0 x2 | mknod 133 - mknod p0 x1
-mknodat 259 33 mknod a0 x2 | chmod 90 - chmod p0 x1 | fchmod 91 52 chmod f0 x1
-fchmodat 268 53 chmod a0 x2 | fchmodat2 452 452 chmod a0 x2 | chown 92 - chown p0
-fchown 93 55 chown f0 | fchownat 260 54 chown a0 x4 | lchown 94 - chown p0
-copy_file_range 326 285 EXDEV | sendfile 40 71 EINVAL | splice 275 76 EINVAL
-openat2 437 437 ENOSYS | io_uring_setup 425 425 ENOSYS
+mknodat 259 33 mknod a0 x2 | copy_file_range 326 285 EXDEV | sendfile 40 71 EINVAL
+splice 275 76 EINVAL | openat2 437 437 ENOSYS | io_uring_setup 425 425 ENOSYS
 """
 #: Calls that change nothing, which are stopped only if a run asks to count them (`kinds`).
 _WIDE = """
 open 2 - look p0 x1 | openat 257 56 look a0 x2 | stat 4 - look p0 | lstat 6 - look p0
-newfstatat 262 79 look a0 x3 | statx 332 291 look a0 x2 | access 21 - look p0
-faccessat 269 48 look a0 | faccessat2 439 439 look a0 x3 | readlink 89 - look p0
+newfstatat 262 79 look a0 | statx 332 291 look a0 | access 21 - look p0
+faccessat 269 48 look a0 | faccessat2 439 439 look a0 | readlink 89 - look p0
 readlinkat 267 78 look a0 | chdir 80 49 look p0 | getdents64 217 61 list f0 | read 0 63 read f0
 pread64 17 67 read f0 | readv 19 65 read f0 | clone 56 220 fork | clone3 435 435 fork
-fork 57 - fork | vfork 58 - fork | execve 59 221 exec t0 | execveat 322 281 exec t1
-exit_group 231 94 exit
+fork 57 - fork | vfork 58 - fork | execve 59 221 exec t0 | exit_group 231 94 exit
 """
 #: A shell asks to hear of its children's ends: see Limits. The number on x86-64 and on arm64.
 _SIGACTION = (13, 134)
@@ -197,16 +183,14 @@ _LIBRARIES = {"newfstatat": (3, 0x45, 0x1000), "statx": (2, 0x45, 0x1000), "read
 _MACHINE = os.uname().machine if sys.maxsize > 2**32 else "32 bits"
 _ARCHES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _ARM = int(_MACHINE == "aarch64")
-_IOCTL, _SECCOMP, _PIDFD_GETFD, _CLOSE_RANGE = (16, 29)[_ARM], (317, 277)[_ARM], 438, 436
+_IOCTL, _SECCOMP, _CLOSE_RANGE = (16, 29)[_ARM], (317, 277)[_ARM], 436
 _PDEATHSIG, _NO_NEW_PRIVS = 1, 38
 _RECV, _SEND, _VALID, _SET_FLAGS, _CONTINUE = 0xC0502100, 0xC0182101, 0x40082102, 0x40082104, 1
 _SET_SUBREAPER, _GET_SUBREAPER = 36, 37
 _SA_RESTART = 0x10000000
 _FICLONE, _FICLONERANGE = 0x40049409, 0x4020940D
 _MAKES = os.O_CREAT | os.O_TRUNC | 0o20000000  # O_TMPFILE without O_DIRECTORY's bit
-_AT_FDCWD, _AT_REMOVEDIR, _POSITION = -100, 0x200, 2**64 - 1
-_FOLLOWS = frozenset({"creat", "truncate", "chmod", "fchmodat", "fchmodat2", "chown", "fchownat"})
-_STREAMS = {b"/dev/stdin": b"/dev/fd/0", b"/dev/stdout": b"/dev/fd/1", b"/dev/stderr": b"/dev/fd/2"}
+_AT_FDCWD, _AT_REMOVEDIR = -100, 0x200
 
 
 def _rows(table: str) -> dict[int, tuple[str, str, list[tuple[str, int]]]]:
@@ -299,13 +283,12 @@ class _Gate:
     """One run: `start` makes the child, `watch` is the loop, `finish` ends and reaps whatever is
     left."""
 
-    def __init__(self, root: AnyPath, fault: Fault | None, record_data: bool, count_stdout: bool,
-                 each: Each | None, kinds: frozenset[str] | None) -> None:
+    def __init__(self, root: AnyPath, fault: Fault | None, record_data: bool, each: Each | None,
+                 kinds: frozenset[str] | None) -> None:
         self.root = os.path.realpath(os.fsencode(root))
         self.below = os.path.join(self.root, b"")
         self.fault, self.record_data, self.each = fault, record_data, each
-        self.count_stdout, self.kinds = count_stdout, kinds
-        self.result, self.over = Result(), False
+        self.kinds, self.result, self.over = kinds, Result(), False
         self.met = 0  # the number of counted calls that the fault means
         self.struck: tuple[str, ...] = ()  # the paths of the first call that it struck
         self.child = 0  # 0 before the fork, and again when it has been reaped
@@ -325,8 +308,7 @@ class _Gate:
         self.collected: list[list[bytes]] = [[], [], []]
 
     def start(self, argv: Sequence[str], env: Mapping[str, str], cwd: AnyPath | None) -> None:
-        """Fork the child, and receive its listener; raise here what fails in the child before
-        that."""
+        """Fork the child, and receive its listener. OSError: there is none, with what it said."""
         code = ctypes.create_string_buffer(_filter(self.kinds))
         program = struct.pack("@HP", (len(code) - 1) // 8, ctypes.addressof(code))
         worker, place = os.getpid(), os.fspath(cwd or os.getcwd())
@@ -338,9 +320,9 @@ class _Gate:
         self.far.close()
         for end in self.ends:
             end.close()
-        word, listeners, _, _ = socket.recv_fds(self.line, 4096, 1)
+        listeners = socket.recv_fds(self.line, 1, 1)[1]
         if not listeners:
-            self.complain(word or b"%d the child died before it ran the command" % errnos.ECHILD)
+            raise OSError(errnos.ECHILD, os.fsdecode(self.near[2].read() or b"the child died"))
         self.listener = listeners[0]
         self.files.callback(os.close, self.listener)
         with contextlib.suppress(OSError):
@@ -348,8 +330,8 @@ class _Gate:
 
     def _become(self, argv: list[str], env: dict[str, str], cwd: Any, worker: int,
             program: bytes) -> None:
-        """The child: become the command, which ends with the worker. On the line it says "." with
-        the filter's listener just before that; "ERRNO TEXT" if something fails."""
+        """The child: hand the filter's listener over and become the command, which ends with the
+        worker. What fails is said on the standard error."""
         try:
             os.setsid()
             _LIBC.prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -370,18 +352,9 @@ class _Gate:
             socket.send_fds(self.far, [b"."], [listener])
             os.execvpe(argv[0], argv, env)
         except (OSError, ValueError) as error:
-            code, text = getattr(error, "errno", errnos.EINVAL), getattr(error, "strerror", error)
-            name = getattr(error, "filename", None) or argv[0]
-            self.far.send(os.fsencode(f"{code} {text}: {name!r}"))
+            os.write(2, f"{argv[0]}: {error}\n".encode())
         finally:
             os._exit(127)
-
-    def complain(self, word: bytes = b"") -> None:
-        """If the child has reported an error, raise it."""
-        with contextlib.suppress(BlockingIOError):
-            word = word or self.line.recv(4096, socket.MSG_DONTWAIT)
-        if word:
-            raise OSError(int(word.split()[0]), os.fsdecode(word.partition(b" ")[2]))
 
     def watch(self, stdin: bytes, timeout: float, linger: float) -> None:
         """The loop: answer calls and move the streams, until the tree is gone, the fault has ended
@@ -402,12 +375,10 @@ class _Gate:
                 if now < end and self.child and not os.waitid(os.P_ALL, 0,
                         os.WEXITED | os.WNOHANG | os.WNOWAIT):
                     continue
-                left = self._left()
-                if not left:
+                if not self._left():
                     return
                 if now >= end:
-                    self.result.timed_out = bool(self.child)
-                    self.result.left = sum(1 for pid in left for _ in _tree(pid))
+                    self.result.timed_out, self.result.killed = bool(self.child), True
                     return
             for fd, event in poll.poll(1000 * min(end - now, 0.05 if self.child else 0.005)):
                 if fd == self.listener:
@@ -541,18 +512,18 @@ class _Gate:
         """Apply the fault; the call with its fate. None if the caller is dead already: nothing was
         done then, the call never happened, and the next one, which gets its number, is struck in
         its place."""
-        part = self._data(call.pid, pieces, fault.part(call.size)) if fault.kind in ("torn",
-            "short") else b""
+        part = self._data(call.pid, pieces, fault.part(call.size)) if fault.kind == "torn" else b""
         if not self._ioctl(_VALID, struct.pack("=Q", token)):
             return None
         if fault.errno:
             alive = self._reply(token, error=-fault.errno)
-            return replace(call, fate=errnos.errorcode.get(fault.errno,
-                str(fault.errno))) if alive else None
-        done = self._write(call, args, part) if part else 0
-        if fault.kind == "short":
-            self._reply(token, value=done)
-            return replace(call, fate="short")
+            return replace(call, fate=errnos.errorcode[fault.errno]) if alive else None
+        if part and call.paths == ("<stdout>",):  # which we read ourselves: there may be no room
+            self.collect(1)
+            self.collected[1].append(part)
+        elif part:
+            with open(f"/proc/{call.pid}/fd/{args[0] & 0x7FFFFFFF}", "r+b", 0) as file:
+                os.pwrite(file.fileno(), part, call.offset or 0)
         if fault.kind == "kill_one":
             os.kill(call.pid, signal.SIGKILL)  # one that is gone is no strike either: see _answer
         else:
@@ -560,45 +531,25 @@ class _Gate:
         self.result.killed = True
         return replace(call, fate="torn" if part else "killed")
 
-    def _write(self, call: Call, args: list[int], data: bytes) -> int:
-        """Carry out a part of a write on the caller's own open file, so that offset and append mode
-        are its own."""
-        if call.paths == ("<stdout>",):  # a pipe that we ourselves read: do not wait for room in it
-            self.collect(1)
-            self.collected[1].append(data)
-            return len(data)
-        process = _status(call.pid, b"Tgid")  # a thread's
-        if process < 0:
-            raise ProcessLookupError(errnos.ESRCH, "the caller has died")
-        pidfd = os.pidfd_open(process)
-        try:
-            fd = _syscall("pidfd_getfd", _PIDFD_GETFD, pidfd, args[0] & 0x7FFFFFFF, 0)
-        finally:
-            os.close(pidfd)
-        with open(fd, "wb", 0):
-            positioned = call.name.startswith("p") and args[3] != _POSITION
-            return os.pwrite(fd, data, args[3]) if positioned else os.write(fd, data)
-
     def _decode(self, pid: int, number: int, args: list[int],
             pieces: list[tuple[int, int]]) -> Call | None:
         """The call, if it counts; `pieces` gets the places of a write's bytes."""
         name, kind, where = _ALL_CALLS[number]
         at = {letter: args[index] for letter, index in where}
-        flags = at.get("x", _MAKES | os.O_WRONLY if name == "creat" else 0) & 0xFFFFFFFF
+        flags = at.get("x", 0) & 0xFFFFFFFF
         if self.kinds is not None:
             if name in ("open", "openat") and not flags & _MAKES:
                 kind = "look"
             # How the command itself begins and ends is no fault that it could see
             if kind not in self.kinds or pid == self.child and kind in EXECS | ENDS:
                 return None
-        follow = name in _FOLLOWS or kind == "open" and not flags & (os.O_EXCL | os.O_NOFOLLOW)
+        follow = name == "truncate" or kind == "open" and not flags & (os.O_EXCL | os.O_NOFOLLOW)
         counts, paths = name == "sync" or kind in FORKS | EXECS | ENDS, []
         for letter, index in where:
             if letter == "f":
                 link = b"/proc/%d/fd/%d" % (pid, args[index] & 0xFFFFFFFF)
                 path = os.readlink(link)
-                stdout = self.count_stdout and kind == "write" and (args[index] == 1
-                    or path == self.output)
+                stdout = args[index] == 1 or path == self.output
                 if name == "syncfs":
                     counts = os.stat(link).st_dev == os.stat(self.root).st_dev
                 elif kind == "write" and not (self._inside(path)
@@ -623,9 +574,9 @@ class _Gate:
             pieces += struct.iter_unpack("@QQ", _read(f"/proc/{pid}/mem", 16 * min(args[2], 1024),
                 at["v"]))
         size, offset, data = at.get("z", sum(length for _, length in pieces)), at.get("o"), None
-        if self.record_data and kind == "write":
-            data = self._data(pid, pieces, size)
-            offset = self._offset(pid, args[0]) if offset in (None, _POSITION) else offset
+        if kind == "write":
+            data = self._data(pid, pieces, size) if self.record_data else None
+            offset = self._offset(pid, args[0]) if offset is None else offset
         if name == "unlinkat" and flags & _AT_REMOVEDIR:
             kind = "rmdir"
         comm = os.fsdecode(_read(f"/proc/{pid}/comm").rstrip(b"\n"))
@@ -651,15 +602,13 @@ class _Gate:
 
     def _path(self, pid: int, directory: int, text: bytes, follow: bool) -> bytes:
         """The absolute name of what a path argument means, links resolved as far as the call
-        follows them.
-
-        "?" and the argument, if its directory cannot be reached, so that the call can only fail.
-        """
+        follows them; "?" and the argument, if its directory cannot be reached, so that the call can
+        only fail."""
         if text == b"/dev/null":
             return text
-        given, text = text, _STREAMS.get(text, text)
-        for magic, keep in ((b"/dev/fd/", 4), (b"/proc/self/", 10)):  # they mean the caller, not us
-            text = b"/proc/%d" % pid + text[keep:] if text.startswith(magic) else text
+        given = text
+        if text.startswith(b"/proc/self/"):  # it means the caller, not us
+            text = b"/proc/%d" % pid + text[10:]
         if not text.startswith(b"/"):
             base = b"/proc/%d/cwd" % pid if directory == _AT_FDCWD else b"/proc/%d/fd/%d" % (pid,
                 directory)
@@ -684,35 +633,31 @@ class _Gate:
 
 def run(argv: Sequence[str], root: AnyPath, *, env: Mapping[str, str] | None = None,
         stdin: bytes = b"", cwd: AnyPath | None = None, fault: Fault | None = None,
-        timeout: float = 30, record_data: bool = False, count_stdout: bool = False,
-        linger: float = 1, each: Each | None = None,
-        kinds: frozenset[str] | None = None) -> Result:
+        timeout: float = 30, record_data: bool = False, linger: float = 1,
+        each: Each | None = None, kinds: frozenset[str] | None = None) -> Result:
     """Run `argv` behind a gate on the directory `root`; nothing of it is left when this returns.
 
     env, cwd, stdin: as in subprocess. timeout: seconds for all. linger: seconds that the rest of
-    the tree may go on after the command itself has ended. record_data: keep the bytes and offsets
-    of writes. count_stdout: count writes to standard output too, and to pipes that stand in its
-    place. each(call, stdout, stderr) is called before each counted call, which waits meanwhile:
-    what lies below the root then is what a kill of the whole tree at that call leaves; the streams
-    are what has come so far. kinds: count only calls of these kinds, of READS, ENDS, FORKS and
-    EXECS, and no changes; once a fault has struck, later calls pass uncounted, except with
-    errno_from. Raises OSError if the command or the gate cannot be started."""
+    the tree may go on after the command itself has ended. record_data: keep the bytes of writes.
+    each(call, stdout, stderr) is called before each counted call, which waits meanwhile: what lies
+    below the root then is what a kill of the whole tree at that call leaves; the streams are what
+    has come so far. kinds: count only calls of these kinds, of READS, ENDS, FORKS and EXECS, and no
+    changes; once a fault has struck that does not last, later calls pass uncounted. Raises OSError
+    if the gate cannot be set up."""
     before = ctypes.c_int()
     _LIBC.prctl(_GET_SUBREAPER, ctypes.addressof(before), 0, 0, 0)
     with contextlib.ExitStack() as stack:  # undone from the last to the first
         stack.callback(_LIBC.prctl, _SET_SUBREAPER, before.value, 0, 0, 0)
         _LIBC.prctl(_SET_SUBREAPER, 1, 0, 0, 0)
-        gate = _Gate(os.fspath(root), fault, record_data, count_stdout, each, kinds)
+        gate = _Gate(os.fspath(root), fault, record_data, each, kinds)
         stack.enter_context(gate.files)
         stack.callback(gate.finish)
         gate.start(argv, os.environ if env is None else env, cwd)
         gate.watch(stdin, timeout, linger)
         gate.finish()
-        gate.complain()
         for index in (1, 2):
             gate.collect(index)
         gate.result.stdout, gate.result.stderr = map(b"".join, gate.collected[1:])
-        gate.result.killed = gate.result.killed or gate.result.left > 0
         return gate.result
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import functools
 import os
 import re
@@ -14,10 +15,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from flatq.slips import Slip, flat_of, slip_of
+from flatq.slips import flat_of, slip_of
 
-PLACES = ("body", "wal", "fold", "queue", "unfold", "head", "out", "done", "delayed", "buried",
-    "claimed", "keys", "wait", "room", "tmp")
+STATES = ("ready", "delayed", "reserved", "buried", "claimed")
+#: Where a queue's messages lie, how many directories below, and what they are there.
+PLACES = (("wal", 0, "ready"), ("queue", 1, "ready"), ("head", 1, "ready"),
+    ("delayed", 2, "delayed"), ("buried", 2, "buried"))
 # a delay and a lease that are over, whatever the clocks say
 DUE, OVER = "0000000/000000000001", "000000000001"
 
@@ -25,7 +28,7 @@ DUE, OVER = "0000000/000000000001", "000000000001"
 @dataclass(frozen=True)
 class Message:
     id: int
-    state: str  # ready, delayed, reserved, buried, claimed
+    state: str  # of STATES
     priority: int
     tries: int
     key: str
@@ -76,7 +79,7 @@ def names(path: Path) -> list[str]:
         return []
 
 
-def inside(top: Path, place: str, depth: int = 1) -> Iterator[tuple[str, str]]:
+def inside(top: Path, place: str, depth: int) -> Iterator[tuple[str, str]]:
     """What lies so many directories below a place of a queue: its directory, as a path from `top`,
     and its name."""
     for name in names(top / place):
@@ -90,117 +93,91 @@ class _Queue:
     """One queue while it is read."""
 
     def __init__(self, path: Path, dump: Dump) -> None:
-        self.path, self.dump, self.label = path, dump, path.name
-        self.ready: list[Message] = []
-        self.rest: list[Message] = []
-        self.bodies = set(names(path / "body"))
-        self.done = set(names(path / "done"))
-        self.used: set[str] = set()
+        self.path, self.dump = path, dump
+        self.found: list[Message] = []
+        self.used: set[str] = set()  # bodies
 
     def damaged(self, place: str, why: str) -> None:
-        self.dump.damaged.append(f"{self.label}/{place}: {why}")
+        self.dump.damaged.append(f"{self.path.name}/{place}: {why}")
 
-    def left(self, place: str) -> None:
-        self.dump.left.append(f"{self.label}/{place}")
+    def left(self, *places: str) -> None:
+        self.dump.left += [f"{self.path.name}/{place}" for place in places]
 
-    def single(self, place: str, name: str, state: str, slip_name: str | None = None) -> None:
-        slip = slip_of(slip_name or name)
+    def add(self, place: str, name: str, line: bytes | None, state: str, tries: int = 0) -> None:
+        """The message of the slip of that name, and its line of base64."""
+        slip = slip_of(name)
         if slip is None:
-            self.damaged(f"{place}/{name}", "no slip")
+            self.damaged(place, "no slip")
             return
+        # of a flat file's line, it is left over at worst until the fold is finished
         self.used.add(slip.body)
-        try:
-            data = body_of((self.path / "body" / slip.body).read_bytes(), slip.size)
-        except FileNotFoundError:
-            data = None
-        self.add(slip, data, state, f"{place}/{name}")
-
-    def add(self, slip: Slip, data: bytes | None, state: str, place: str, tries: int = 0) -> None:
-        if data is None:
+        if line is None:
+            with contextlib.suppress(FileNotFoundError):
+                line = (self.path / "body" / slip.body).read_bytes()
+        body = body_of(line or b"", slip.size)
+        if body is None:
             self.damaged(place, "its body is not whole")
-        message = Message(slip.id, state, slip.priority, slip.tries + tries, slip.key.strip("-"),
-            data, place)
-        (self.ready if state == "ready" else self.rest).append(message)
+        self.found.append(Message(slip.id, state, slip.priority, slip.tries + tries,
+            slip.key.strip("-"), body, place))
 
-    def flat(self, place: str, name: str, state: str) -> None:
-        found = flat_of(name)
-        if found is None:
-            self.damaged(f"{place}/{name}", "no flat file")
+    def file(self, place: str, name: str, state: str) -> None:
+        """A slip, or a flat file."""
+        flat, at = flat_of(name), f"{place}/{name}"
+        if not flat:
+            # WHEN.SLIP.REASON
+            self.add(at, name.partition(".")[2].rpartition(".")[0] if state == "buried" else name,
+                None, state)
             return
-        lines = (self.path / place / name).read_bytes().splitlines(keepends=True)
-        if len(lines) != found.lines:
-            self.damaged(f"{place}/{name}", f"{len(lines)} lines")
+        lines = (self.path / at).read_bytes().splitlines(keepends=True)
+        if len(lines) != flat.lines:
+            self.damaged(at, f"{len(lines)} lines")
         for line in lines:
             head, _, text = line.partition(b"\t")
-            slip = slip_of(os.fsdecode(head))
-            if slip is None:
-                self.damaged(f"{place}/{name}", "no slip in a line")
-            else:
-                # its body is left over at worst until the fold is finished
-                self.used.add(slip.body)
-                self.add(slip, body_of(text, slip.size), state, f"{place}/{name}", found.tries)
+            self.add(at, os.fsdecode(head), text, state, flat.tries)
 
-    def either(self, place: str, name: str, state: str) -> None:
-        (self.flat if flat_of(name) else self.single)(place, name, state)
+    def files(self, place: str, state: str, depth: int = 0) -> None:
+        for where, name in inside(self.path, place, depth):
+            self.file(where, name, state)
 
     def read(self) -> None:
-        flats = {name.rpartition(".")[2] for _, name in inside(self.path, "queue")}
-        staged = set(names(self.path / "tmp"))
-        for name in names(self.path / "wal"):
-            self.single("wal", name, "ready")
-        # and in both `~`, an empty file that each whole listing holds
+        for place, depth, state in PLACES:
+            self.files(place, state, depth)
+        flats = {name.rpartition(".")[2] for _, name in inside(self.path, "queue", 1)}
         for run in names(self.path / "fold"):
-            if run == "~":
-                continue
             if run.rpartition(".")[2] in flats:  # Committed: its remains are to be removed
                 self.left(f"fold/{run}")
-                continue
-            for name in names(self.path / "fold" / run):
-                self.single(f"fold/{run}", name, "ready")
-        for place, name in inside(self.path, "queue"):
-            self.flat(place, name, "ready")
+            else:  # or `~`, an empty file that each whole listing holds
+                self.files(f"fold/{run}", "ready")
+        staged = set(names(self.path / "tmp"))
         for name in names(self.path / "unfold"):
-            if name == "~":
-                continue
-            found = flat_of(name)
-            run = f"{found.priority:010d}.{found.first:012d}.{found.nonce}" if found else ""
+            flat = flat_of(name)
+            run = f"{flat.priority:010d}.{flat.first:012d}.{flat.nonce}" if flat else ""
             if run in staged:
-                self.flat("unfold", name, "ready")
+                self.file("unfold", name, "ready")
                 staged.discard(run)
-            self.left(f"unfold/{name}")
-        for place, name in inside(self.path, "head"):
-            self.single(place, name, "ready")
-        self.read_rest()
-        for name in staged:
-            self.left(f"tmp/{name}")
-        self.ready.sort(key=lambda message: (message.priority, message.id))
-        self.dump.queues[self.label] = self.ready + self.rest
-        for name in sorted(self.bodies - self.used):
-            self.left(f"body/{name}")
-
-    def read_rest(self) -> None:
-        for place, name in inside(self.path, "delayed", 2):
-            self.single(place, name, "delayed")
-        for name in names(self.path / "out"):
-            if name in self.done:
-                self.left(f"out/{name}")
-            elif name.startswith("batch."):
-                for inner in names(self.path / "out" / name):
-                    self.either(f"out/{name}", inner, "reserved")
-            else:
-                self.single("out", name, "reserved")
-        for place, name in inside(self.path, "buried", 2):
-            self.single(place, name, "buried", name.partition(".")[2].rpartition(".")[0])
+            self.left(*([] if name == "~" else [f"unfold/{name}"]))
+        self.left(*(f"tmp/{name}" for name in staged))
+        self.out()
         for claim in names(self.path / "claimed"):
             self.claim(f"claimed/{claim}")
-        for name in self.done:
-            self.left(f"done/{name}")
-        held = {message.key for message in self.ready + self.rest}
-        for place, name in (*inside(self.path, "wait", 0), *inside(self.path, "room", 0)):
-            self.left(f"{place}/{name}")
-        for name in names(self.path / "keys"):
-            if name not in held:
-                self.left(f"keys/{name}")
+        self.found.sort(key=lambda m: (STATES.index(m.state), *((m.priority, m.id)
+            if m.state == "ready" else ())))
+        self.dump.queues[self.path.name] = self.found
+        self.left(*(f"body/{name}" for name in names(self.path / "body") if name not in self.used))
+        held = {message.key for message in self.found}
+        self.left(*(f"keys/{name}" for name in names(self.path / "keys") if name not in held))
+        self.left(*(f"{place}/{name}" for place in ("done", "wait", "room")
+            for name in names(self.path / place)))
+
+    def out(self) -> None:
+        done = names(self.path / "done")
+        for name in names(self.path / "out"):
+            if name in done:
+                self.left(f"out/{name}")
+            elif name.startswith("batch."):
+                self.files(f"out/{name}", "reserved")
+            else:
+                self.file("out", name, "reserved")
 
     def claim(self, place: str) -> None:
         """What is held under one name (lib/bulk/claim.sh): its segments that are not settled; made
@@ -210,18 +187,15 @@ class _Queue:
             if re.fullmatch(r"settled\.\d{12}", name)], default=0)
         for name in found:
             segment = re.fullmatch(r"(\d{12})\.(\d+)(\.flat)?", name)
-            if not segment:
+            offset, count = map(int, segment.groups()[:2]) if segment else (0, 0)
+            if not segment or count and offset + count <= settled or f"{name}.flat" in found:
                 if not name.startswith("settled."):
                     self.left(f"{place}/{name}")
-            elif int(segment[2]) and int(segment[1]) + int(segment[2]) <= settled or not segment[
-                    3] and name + ".flat" in found:
-                self.left(f"{place}/{name}")
-            else:
-                before = len(self.rest)
-                for inner in names(self.path / place / name):
-                    self.either(f"{place}/{name}", inner, "claimed")
-                if len(self.rest) - before != int(segment[2]):
-                    self.damaged(f"{place}/{name}", f"{len(self.rest) - before} messages")
+                continue
+            before = len(self.found)
+            self.files(f"{place}/{name}", "claimed")
+            if len(self.found) - before != count:
+                self.damaged(f"{place}/{name}", f"{len(self.found) - before} messages")
 
 
 def listed(said: bytes) -> dict[int, bytes | None]:
@@ -263,7 +237,8 @@ def dump(spool: Path) -> Dump:
     for name in names(spool):
         if name.startswith((".drop.", ".ids.old.")):
             found.left.append(name)
-    found.left += [f".wait/{name}" for name in names(spool / ".wait")]
+        elif name == ".wait":
+            found.left += [f".wait/{waiter}" for waiter in names(spool / name)]
     return found
 
 
