@@ -1,22 +1,28 @@
 """The small configurations that are explored."""
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from disk import DIRECTORY, messages
+
+#: words for processes that need more than a method of Protocol: its arguments. `push:3:1` is a push
+#: of message 3 with priority 1
+PROCESSES = {"reserve": ("reserve", 1), "touch": ("reserve", 1, ("touch",)),
+    "release": ("reserve", 1, ("release", "delete")), "unclaim": ("claim_back",),
+    "claim": ("claimer", 2, ("settle", "unclaim")), "settle": ("claimer", 2, ("settle",)),
+    "claim-all": ("claimer", 3, ("settle", "unclaim")), "id": ("take_id",),
+    "block": ("take_block",)}
 
 
 @dataclass
 class Config:
-    """`start`: the disk. `processes`: (name, method of Protocol, its arguments after the process's
-    number)."""
-
-    start: dict
-    processes: tuple
+    start: dict              # the disk
+    words: str               # the processes
     kills: int = 0
-    signals: bool = False    # a pop may get a signal before or after the marker
     # a listing takes two steps: what comes or goes between them may be seen or not
     torn: bool = False
-    power: bool = False
+    power: bool = False      # the power may fail, and a boot follows
+    signals: bool = False    # a pop may get a signal before or after the marker
     keys: dict = field(default_factory=dict)
     bound: int = 0
     priorities: dict = field(default_factory=dict)
@@ -27,7 +33,17 @@ class Config:
     lost: int = 0            # so many times an mv or rm takes effect and reports a failure
     drops: bool = False      # a process drops the queue
 
-    @property
+    @cached_property
+    def processes(self):
+        """(name, method, its arguments) of each."""
+        found = []
+        for number, each in enumerate(self.words.split(), 1):
+            word, *args = each.split(":")
+            method, *more = PROCESSES.get(word, (word,))
+            found.append((f"{each} {number}", method, *more, *map(int, args)))
+        return tuple(found)
+
+    @cached_property
     def acked(self):
         """The ids that were pushed, or only given, before."""
         if self.ids:
@@ -56,104 +72,88 @@ def reserved(message, deadline=1):
     return {f"body/{message}": ("whole",), f"out/5.{message}.1@0+{deadline}": ""}
 
 
-POP, POP2 = ("pop A", "pop"), ("pop B", "pop")
-RESERVE = ("reserve", "reserve", 1)
-FOLD, BULK = ("fold", "fold"), ("bulk", "bulk")
-SWEEP, RECLAIM = ("sweep", "sweep"), ("reclaim", "reclaim")
-EITHER = ("settle", "unclaim")
-CLAIM, CLAIM2 = ("claim A", "claimer", 2, EITHER), ("claim B", "claimer", 2, EITHER)
-CLAIM_ALL, CLAIM_ALL2 = ("claim A", "claimer", 3, EITHER), ("claim B", "claimer", 3, EITHER)
-UNCLAIM, SETTLE = ("unclaim", "claim_back"), ("claim", "claimer", 2, ("settle",))
-DROP = ("drop", "drop")
-TOUCH = ("reserve", "reserve", 1, ("touch",))
-RELEASE = ("release", "reserve", 1, ("release", "delete"))
-CLOCK = ("clock", "clock")
-
-
-def push(message, priority=5):
-    return (f"push {message}", "push", message, priority)
-
-
 KEYS = {1: "k", 2: "k", 3: "k"}
+ONE, TWO, FLAT = singles(1), singles(1, 2), flat(1, 2)
+FLAT3 = {**FLAT, **singles(3)}
 UNFOLD_WRECK = {**singles(1, 2, place="tmp/5.1.x"), "tmp/5.1.x": DIRECTORY,
     **flat(1, 2, place="unfold")}
 WRECK = {**singles(1, 2, place="fold/5.1.x"), "fold/5.1.x": DIRECTORY}
 COMMITTED = {**WRECK, "queue/5.1.2.2.x": ("5.1.0", "5.2.0")}
-KEYED = {**singles(1), "keys/k": (1, "yes")}
-
+KEYED = {**ONE, "keys/k": (1, "yes")}
 CLAIMED = {"claim/settled.0": "", "claim/0.1.flat": DIRECTORY,
     "claim/0.1.flat/5.2.2.1.x": ("5.2.0",), "claim/1.0": ""}
+CLAIMED2 = {**CLAIMED, **ONE}
+RUN = {**singles(1, 3, place="head"), **singles(2)}
+BOUND = {**reserved(1), **singles(2)}
+IDS = {"range/0": DIRECTORY, "range/0/0": ""}
 
 CONFIGS = {
-    "pop pop reclaim": Config(singles(1, 2), (POP, POP2, RECLAIM), kills=1),
-    "pop reclaim sweep": Config(singles(1, 2), (POP, RECLAIM, SWEEP), kills=1),
-    "signal": Config(singles(1), (POP, SWEEP), kills=1, signals=True),
-    "push push pop": Config({}, (push(1), push(2), POP), kills=1),
-    "urgent": Config(flat(1, 2), (push(3, 1), POP), kills=1, priorities={3: 1}),
-    "pop pop torn": Config(singles(1, 2), (POP, POP2, RECLAIM), kills=1, torn=True),
-    "unfold reserve": Config(flat(1, 2), (RESERVE, POP, CLOCK), kills=1),
-    "fold pop pop": Config(singles(1, 2), (FOLD, POP, POP2), kills=1),
-    "fold pop torn": Config(singles(1, 2), (FOLD, POP), kills=1, torn=True),
-    "fold pop killed twice": Config(singles(1, 2), (FOLD, POP), kills=2),
-    "fold, disk full": Config(singles(1, 2), (FOLD, POP), kills=1, full=True),
-    "unfold pop pop": Config(flat(1, 2), (POP, POP2), kills=1),
-    "unfold push": Config(flat(1, 2), (POP, push(3)), kills=1),
-    "lease": Config(singles(1, 2), (RESERVE, POP, CLOCK), kills=1),
-    "two leases": Config(singles(1), (RESERVE, ("reserve B", "reserve", 1), CLOCK), kills=0),
-    "bulk pop": Config(singles(1, 2), (BULK, POP), kills=1),
-    "bulk of a flat file": Config({**flat(1, 2), **singles(3)}, (BULK, POP), kills=1),
-    "bulk reclaim": Config(singles(1, 2), (BULK, RECLAIM), kills=1),
-    "bulk fold": Config(singles(1, 2), (BULK, FOLD), kills=1),
-    "key": Config(KEYED, (push(2), POP, SWEEP), kills=1, keys=KEYS),
-    "key, two pushes": Config({}, (push(1), push(2)), kills=1, keys=KEYS),
-    "key, push killed": Config({}, (push(1), push(2), POP), kills=1, keys=KEYS),
-    "key, bulk": Config(KEYED, (push(2), BULK), kills=1, keys=KEYS),
-    "bound": Config(singles(1), (push(2), push(3), POP), bound=2),
-    "bound, put back": Config({**reserved(1), **singles(2)}, (push(3), RECLAIM, CLOCK), bound=2),
-    "bound, touch, torn": Config(singles(1, 2), (TOUCH, push(3), CLOCK), bound=2, torn=True),
-    "power: push pop": Config({}, (push(1), POP), power=True),
-    "power: pop sweep": Config(singles(1), (POP, SWEEP), power=True),
-    "power: push fold": Config(singles(1), (push(2), FOLD), power=True),
-    "power: pop fold": Config(singles(1, 2, 3), (POP, FOLD), power=True),
-    "power: key": Config({}, (push(1), push(2)), power=True, keys=KEYS),
-    "power: fold": Config(singles(1, 2), (FOLD,), power=True),
-    "power: unfold": Config(flat(1, 2), (POP,), power=True),
-    "power: delete": Config(singles(1), (RESERVE, SWEEP), power=True),
-    "power: bulk": Config(singles(1, 2), (BULK,), power=True),
-    "claim claim": Config(singles(1, 2), (CLAIM, CLAIM2), kills=1),
-    "claim pop": Config(singles(1, 2), (CLAIM, POP), kills=1),
-    "claim of a flat file": Config({**flat(1, 2), **singles(3)}, (CLAIM_ALL, CLAIM_ALL2), kills=1),
-    "claim fold": Config(singles(1, 2), (CLAIM, FOLD), kills=2),
-    "unclaim": Config({**CLAIMED, **singles(1)}, (UNCLAIM, CLAIM2), kills=1),
-    "unclaim pop reclaim": Config(CLAIMED, (UNCLAIM, POP, RECLAIM), kills=1),
-    "power: claim": Config(singles(1, 2), (SETTLE,), power=True),
-    "power: claim of a flat file": Config(flat(1, 2), (SETTLE,), power=True),
-    "power: unclaim": Config(CLAIMED, (UNCLAIM,), power=True),
-    "bulk of a run": Config({**singles(1, 3, place="head"), **singles(2)}, (BULK, POP)),
-    "wreck of a fold": Config(WRECK, (FOLD, POP), kills=1),
-    "wreck of an unfold": Config(UNFOLD_WRECK, (FOLD, POP), kills=1),
-    "unread: fold pop": Config(singles(1, 2), (FOLD, POP), fails=1),
-    "unread: wreck of a fold": Config(WRECK, (FOLD, POP), kills=1, fails=1),
-    "unread: committed fold": Config(COMMITTED, (FOLD, POP), fails=1),
-    "unread: pop pop": Config(singles(1, 2), (POP, POP2), fails=2),
-    "unread: unfold": Config(flat(1, 2), (POP, POP2), fails=1),
-    "unread: bulk": Config(singles(1, 2), (BULK, POP), kills=1, fails=1),
-    "unread: claim": Config({**CLAIMED, **singles(1)}, (CLAIM2,), fails=1),
-    "unread: delete": Config(singles(1), (RESERVE, SWEEP, CLOCK), fails=1),
-    "lost: pop pop": Config(singles(1, 2), (POP, POP2, RECLAIM), lost=1),
-    "lost: fold pop": Config(singles(1, 2), (FOLD, POP), kills=1, lost=1),
-    "lost: unfold": Config(flat(1, 2), (POP, POP2), lost=1),
-    "lost: delete": Config(singles(1), (RESERVE, POP, SWEEP, CLOCK), lost=1),
-    "lost: claim": Config(singles(1, 2), (CLAIM, CLAIM2), lost=1),
-    "drop push": Config({}, (DROP, push(1), push(2)), kills=1, drops=True),
-    "drop release": Config(singles(1), (DROP, RELEASE), kills=1, drops=True),
-    "drop reclaim": Config(reserved(1), (DROP, RECLAIM, POP, CLOCK), kills=1, drops=True),
-    "drop unfold": Config(flat(1, 2), (DROP, POP), kills=1, drops=True),
-    "drop sweep": Config(singles(1), (DROP, POP, SWEEP), kills=1, drops=True),
-    "drop, wreck of an unfold": Config(UNFOLD_WRECK, (DROP, push(3)), drops=True),
-    "ids": Config({"range/0": DIRECTORY}, tuple((f"push {n}", "take_id") for n in range(3)),
-    ids=True, kills=1),
-    "ids, old ranges": Config({"range/0": DIRECTORY, "range/0/0": ""},
-    (("push A", "take_id"), ("push B", "take_id"), ("bulk", "take_block"), ("retire", "retire"),
-                              ("push C", "take_id")), ids=True),
+    "pop pop reclaim": Config(TWO, "pop pop reclaim", kills=1),
+    "pop reclaim sweep": Config(TWO, "pop reclaim sweep", kills=1),
+    "signal": Config(ONE, "pop sweep", kills=1, signals=True),
+    "push push pop": Config({}, "push:1 push:2 pop", kills=1),
+    "urgent": Config(FLAT, "push:3:1 pop", kills=1, priorities={3: 1}),
+    "pop pop torn": Config(TWO, "pop pop reclaim", kills=1, torn=True),
+    "unfold reserve": Config(FLAT, "reserve pop clock", kills=1),
+    "fold pop pop": Config(TWO, "fold pop pop", kills=1),
+    "fold pop torn": Config(TWO, "fold pop", kills=1, torn=True),
+    "fold pop killed twice": Config(TWO, "fold pop", kills=2),
+    "fold, disk full": Config(TWO, "fold pop", kills=1, full=True),
+    "unfold pop pop": Config(FLAT, "pop pop", kills=1),
+    "unfold push": Config(FLAT, "pop push:3", kills=1),
+    "lease": Config(TWO, "reserve pop clock", kills=1),
+    "two leases": Config(ONE, "reserve reserve clock"),
+    "bulk pop": Config(TWO, "bulk pop", kills=1),
+    "bulk of a flat file": Config(FLAT3, "bulk pop", kills=1),
+    "bulk reclaim": Config(TWO, "bulk reclaim", kills=1),
+    "bulk fold": Config(TWO, "bulk fold", kills=1),
+    "key": Config(KEYED, "push:2 pop sweep", kills=1, keys=KEYS),
+    "key, two pushes": Config({}, "push:1 push:2", kills=1, keys=KEYS),
+    "key, push killed": Config({}, "push:1 push:2 pop", kills=1, keys=KEYS),
+    "key, bulk": Config(KEYED, "push:2 bulk", kills=1, keys=KEYS),
+    "bound": Config(ONE, "push:2 push:3 pop", bound=2),
+    "bound, put back": Config(BOUND, "push:3 reclaim clock", bound=2),
+    "bound, touch, torn": Config(TWO, "touch push:3 clock", bound=2, torn=True),
+    "power: push pop": Config({}, "push:1 pop", power=True),
+    "power: pop sweep": Config(ONE, "pop sweep", power=True),
+    "power: push fold": Config(ONE, "push:2 fold", power=True),
+    "power: pop fold": Config(singles(1, 2, 3), "pop fold", power=True),
+    "power: key": Config({}, "push:1 push:2", power=True, keys=KEYS),
+    "power: fold": Config(TWO, "fold", power=True),
+    "power: unfold": Config(FLAT, "pop", power=True),
+    "power: delete": Config(ONE, "reserve sweep", power=True),
+    "power: bulk": Config(TWO, "bulk", power=True),
+    "claim claim": Config(TWO, "claim claim", kills=1),
+    "claim pop": Config(TWO, "claim pop", kills=1),
+    "claim of a flat file": Config(FLAT3, "claim-all claim-all", kills=1),
+    "claim fold": Config(TWO, "claim fold", kills=2),
+    "unclaim": Config(CLAIMED2, "unclaim claim", kills=1),
+    "unclaim pop reclaim": Config(CLAIMED, "unclaim pop reclaim", kills=1),
+    "power: claim": Config(TWO, "settle", power=True),
+    "power: claim of a flat file": Config(FLAT, "settle", power=True),
+    "power: unclaim": Config(CLAIMED, "unclaim", power=True),
+    "bulk of a run": Config(RUN, "bulk pop"),
+    "wreck of a fold": Config(WRECK, "fold pop", kills=1),
+    "wreck of an unfold": Config(UNFOLD_WRECK, "fold pop", kills=1),
+    "unread: fold pop": Config(TWO, "fold pop", fails=1),
+    "unread: wreck of a fold": Config(WRECK, "fold pop", kills=1, fails=1),
+    "unread: committed fold": Config(COMMITTED, "fold pop", fails=1),
+    "unread: pop pop": Config(TWO, "pop pop", fails=2),
+    "unread: unfold": Config(FLAT, "pop pop", fails=1),
+    "unread: bulk": Config(TWO, "bulk pop", kills=1, fails=1),
+    "unread: claim": Config(CLAIMED2, "claim", fails=1),
+    "unread: delete": Config(ONE, "reserve sweep clock", fails=1),
+    "lost: pop pop": Config(TWO, "pop pop reclaim", lost=1),
+    "lost: fold pop": Config(TWO, "fold pop", kills=1, lost=1),
+    "lost: unfold": Config(FLAT, "pop pop", lost=1),
+    "lost: delete": Config(ONE, "reserve pop sweep clock", lost=1),
+    "lost: claim": Config(TWO, "claim claim", lost=1),
+    "drop push": Config({}, "drop push:1 push:2", kills=1, drops=True),
+    "drop release": Config(ONE, "drop release", kills=1, drops=True),
+    "drop reclaim": Config(reserved(1), "drop reclaim pop clock", kills=1, drops=True),
+    "drop unfold": Config(FLAT, "drop pop", kills=1, drops=True),
+    "drop sweep": Config(ONE, "drop pop sweep", kills=1, drops=True),
+    "drop, wreck of an unfold": Config(UNFOLD_WRECK, "drop push:3", drops=True),
+    "ids": Config({"range/0": DIRECTORY}, "id id id", ids=True, kills=1),
+    "ids, old ranges": Config(IDS, "id id block retire id", ids=True),
 }

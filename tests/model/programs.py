@@ -54,6 +54,7 @@ class Loops(ast.NodeTransformer):
         first.value.args = [loop.iter]
         turns.body[0].targets[0].elts[0] = loop.target
         turns.body += loop.body
+        turns.orelse = loop.orelse
         return first, turns
 
 

@@ -77,7 +77,6 @@ class Protocol:
         self.drops = config.drops  # a process drops the queue, so places can be missing
 
     # engine/lock.sh, engine/flat.sh: the lock
-
     @locked
     def under_lock(self, method=None, *args):
         """lock_queue, under_lock, unlock_queue: METHOD; none: only the recovery"""
@@ -104,7 +103,6 @@ class Protocol:
 
     # engine/proof.sh, engine/slip.sh: if a glob's listing fails, it shows nothing; names_in ends
     # with an error
-
     def names_in(self, place, proved=True):
         """names_in: a listing that fails is an error, if nothing there has to be PROVED"""
         names = yield Op("ls", (place,), "", "proved" if proved else "")
@@ -190,7 +188,6 @@ class Protocol:
         return waited
 
     # engine/push.sh, engine/bound.sh
-
     def push(self, me, message, priority=5):
         """push_message, push_enter: one message, maybe with a key, to a queue that may have a
         bound"""
@@ -226,9 +223,7 @@ class Protocol:
             yield from self.drop_wait()
         if key:
             yield write(f"keys/{key}", (message, "yes"))
-            yield sync(f"body/{message}", "body/", "wal/", f"keys/{key}", "keys/")
-        else:
-            yield sync(f"body/{message}", "body/", "wal/")
+        yield sync(f"body/{message}", "body/", "wal/", *((f"keys/{key}", "keys/") if key else ()))
         return "there"
 
     def key_find_dup(self, key):
@@ -266,7 +261,6 @@ class Protocol:
         return total
 
     # engine/take.sh
-
     def scan(self, without=""):
         """queue_scan, scan_least: the place and the name that sort first, but for one place"""
         first = "", ""
@@ -320,7 +314,6 @@ class Protocol:
             yield mv(f"out/{taken}", f"wal/{later(taken)}")
 
     # engine/state.sh
-
     def reserve(self, me, lease=1, acts=("delete", "release", "touch")):
         """reserve, message_reserve, message_delete, message_release, message_touch: a take,
         and then one verb with the receipt"""
@@ -387,7 +380,6 @@ class Protocol:
         return ""
 
     # engine/reclaim.sh, bulk/batch.sh
-
     def reclaim(self, me):
         """queue_reclaim, reclaim_some, owner_dead, lease_over: put back what was taken and
         is not settled"""
@@ -474,7 +466,6 @@ class Protocol:
                 yield DIE
 
     # engine/flat.sh
-
     @locked
     def fold(self, me):
         """queue_fold, fold_some: the first messages, of one priority"""
@@ -557,7 +548,6 @@ class Protocol:
         yield sync("unfold/")
 
     # bulk/take.sh
-
     def bulk(self, me):
         """bulk_pop, bulk_print: one round"""
         yield Op("begin")
@@ -603,7 +593,6 @@ class Protocol:
                 yield rmdir(f"out/{batch}")
 
     # bulk/claim.sh, of one name
-
     def claimer(self, me, most, acts):
         """claim: and then settle all that it printed, or unclaim"""
         yield Op("begin")
@@ -703,7 +692,6 @@ class Protocol:
         yield from self.claim_recover()
 
     # engine/checkpoint.sh, engine/check.sh: what follows when every process was killed, or a boot
-
     def checkpoint(self, me):
         """checkpoint: without the fold"""
         yield from self.reclaim(me)
@@ -731,23 +719,21 @@ class Protocol:
         yield from self.tidy()
 
     # engine/common.sh, engine/boot.sh: ids. Here a range has two
-
     def take_id(self, me):
         """ids_next, ids_last_range, ids_next_range: one id"""
         yield Op("begin", ("push",))
         while True:
             last = yield from self.last_range()
-            low = 0
-            while low < 2 and (yield exists(f"range/{last}/{low}")):
-                low += 1
-            while low < 2:
-                if (yield create(f"range/{last}/{low}")):
-                    yield Op("id", (2 * last + low,))
+            for number in (0, 1):
+                path = f"range/{last}/{number}"
+                if (yield exists(path)):
+                    continue
+                if (yield create(path)):
+                    yield Op("id", (2 * last + number,))
                     return
-                if not (yield exists(f"range/{last}/{low}")):
+                if not (yield exists(path)):
                     break
-                low += 1
-            if low == 2:
+            else:
                 yield LOCK
                 if (yield from self.last_range()) == last:
                     yield mkdir(f"range/{last + 1}")
