@@ -4,12 +4,10 @@ import http.client
 import os
 import socket
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 from harness import FLOOR, processes
 from run import ROOT
 
-SIDE_BY_SIDE = 4
 NOTHING = f"ncat -l -k -c true {FLOOR}"
 
 
@@ -24,48 +22,28 @@ def ask(port, said):
             pass
 
 
-def connections(run, row, contenders, many, bounds=()):
-    """Seconds a connection: one connection after the other, and some at a time. Contenders: name:
-    (port, what is sent)."""
-    for text, clients in (("", 1), (f", {SIDE_BY_SIDE} at a time", SIDE_BY_SIDE)):
-        seconds = {name: [] for name in contenders}
-        run.progress.row = row + text
-        with ThreadPoolExecutor(clients) as pool:
-            turns = many // clients or 1
-            for turn in range(turns):
-                for name, (port, said) in contenders.items():
-                    began = time.perf_counter()
-                    list(pool.map(lambda _: ask(port, said), range(clients)))
-                    seconds[name].append((time.perf_counter() - began) / clients)
-                run.progress(f"{turn + 1} of {turns}")
-        run.progress.end()
-        run.compare(f"connection, {row}{text}", seconds, bounds)
-        rates = (f"{name} {1 / sorted(values)[len(values) // 2]:,.0f}" for name,
-            values in seconds.items())
-        run.notes.append(f"Connections a second, {row}{text}: " + ", ".join(rates))
-
-
-def nothing(run):
-    """The floor: an ncat that starts a shell for each connection, which does nothing."""
-    return {NOTHING: (run.serve(["ncat", "-l", "-k", "-c", "true", "127.0.0.1", None]), b"list\n")}
-
-
 def doors(run):
+    """Seconds a connection of the line door, one after the other, beside an ncat that starts a
+    shell for each, which does nothing."""
     for spool in ("doors", "doors.parent"):
         run.fill(spool, 10)
-    ours = {name: (port, b"list\n") for name, port in run.doors(["line", "-k"], "doors").items()}
-    connections(run, "line door, list", {**ours, **nothing(run)}, 8 if run.quick else 200,
-        {NOTHING: 2.5})
+    ports = {**run.doors(["line", "-k"], "doors"),
+        NOTHING: run.serve(["ncat", "-l", "-k", "-c", "true", "127.0.0.1", None])}
+    seconds = {name: [] for name in ports}
+    run.progress.row = "line door"
+    for turn in range(8 if run.quick else 200):
+        for name, port in ports.items():
+            began = time.perf_counter()
+            ask(port, b"list\n")
+            seconds[name].append(time.perf_counter() - began)
+        run.progress(f"{turn + 1}")
+    run.progress.end()
+    run.compare("connection, line door, list", seconds, {NOTHING: 2.5})
 
 
 def http_(run):
-    """Connections; then a put, a take and a delete over one lasting connection, beside the same
-    through flatq's beanstalk door."""
-    run.fill("http", 10)
-    port = run.door(["http"], "http")
-    request = b"GET /queue/stats HTTP/1.1\r\nHost: q\r\nConnection: close\r\n\r\n"
-    connections(run, "HTTP, stats", {"flatq": (port, request), **nothing(run)},
-        8 if run.quick else 100)
+    """A put, a take and a delete over one lasting connection, beside the same through flatq's
+    beanstalk door."""
     for durable in (True, False):
         place = f"http.{durable}", "on" if durable else "off"
         webs = {name: http.client.HTTPConnection("127.0.0.1", port, timeout=60) for name,
