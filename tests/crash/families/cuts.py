@@ -1,11 +1,10 @@
-"""Real power cuts: the spool on an image with ext4 or xfs, which is shut down under the verb
-(FS_IOC_SHUTDOWN), mounted again and checked. The fault is the file system, the point a call: so
-many thousandths of the act.
+"""Real power cuts: the spool on an image with ext4, which is shut down under the verb
+(FS_IOC_SHUTDOWN), mounted again and checked. The point is a call: so many thousandths of the act.
 
-Needs root, loop devices, and mkfs.ext4 (e2fsprogs) or mkfs.xfs (xfsprogs): see `available`.
-Everything is done by a child in a mount namespace of its own, on a loop device that clears itself,
-with an image that has no name any longer: so nothing stays mounted, attached or on the disk,
-however the child ends; and it ends with its parent.
+Needs root, loop devices, and mkfs.ext4 (e2fsprogs): see `lacks`. Everything is done by a child in a
+mount namespace of its own, on a loop device that clears itself, with an image that has no name any
+longer: so nothing stays mounted, attached or on the disk, however the child ends; and it ends with
+its parent.
 """
 from __future__ import annotations
 
@@ -22,9 +21,9 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from multiprocessing.connection import Connection
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from . import crash, power
 from .. import memo
@@ -33,13 +32,14 @@ from ..judge import trees
 from ..scenarios import NAMED, System
 from ..trials import Family, Options, Seen, Trial
 
-FILE_SYSTEMS = ("ext4", "xfs")
-FAULTS = tuple(kind + how for kind in FILE_SYSTEMS for how in ("", ", its log flushed"))
+T = TypeVar("T")
+
+FAULTS = ("ext4", "ext4, its log flushed")
 #: As FS_IOC_SHUTDOWN counts: 1: the log of the file system reaches the disk, data does not; 2:
 #: neither does.
 LOG, NOTHING = 1, 2
 _SHUTDOWN, _NEWNS, _PRIVATE, _PDEATHSIG = 0x8004587D, 0x20000, 0x4000 | 1 << 18, 1
-_SIZE = 320 << 20  # bytes; xfs wants 300 MiB. Nearly all of it is a hole
+_SIZE = 320 << 20  # bytes, nearly all of it a hole
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -48,23 +48,20 @@ def _libc(name: str, *args: Any) -> None:
         raise OSError(ctypes.get_errno(), f"{name}: {os.strerror(ctypes.get_errno())}")
 
 
-def _mkfs(kind: str) -> str | None:
-    return shutil.which(f"mkfs.{kind}", path=os.pathsep.join([os.environ.get("PATH", ""),
-        "/usr/sbin", "/sbin"]))
+def _mkfs() -> str | None:
+    return shutil.which("mkfs.ext4", path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
 
 
 class Disk:
-    """A file system of one kind at `path`; only in a process that has a mount namespace of its
-    own."""
+    """A file system at `path`; only in a process that has a mount namespace of its own."""
 
-    def __init__(self, kind: str, work: Path) -> None:
-        self.kind, self.path, image = kind, work / "disk", work / "image"
+    def __init__(self, work: Path) -> None:
+        self.path, image = work / "disk", work / "image"
         self.path.mkdir()
         with image.open("wb") as file:
             file.truncate(_SIZE)
-        options = {"ext4": ["-q", "-F", "-E", "nodiscard"], "xfs": ["-q", "-f", "-K"]}[kind]
         try:
-            for words in ([_mkfs(kind), *options, image],
+            for words in ([_mkfs(), "-q", "-F", "-E", "nodiscard", image],
                     ["mount", "-o", "loop", image, self.path]):
                 subprocess.run(words, check=True, capture_output=True, timeout=60)
         except subprocess.CalledProcessError as error:
@@ -77,7 +74,7 @@ class Disk:
         self.loop = os.open(self.device, os.O_RDONLY)  # the device clears itself once it is closed
 
     def mount(self) -> None:
-        _libc("mount", self.device.encode(), os.fsencode(self.path), self.kind.encode(), 0, None)
+        _libc("mount", self.device.encode(), os.fsencode(self.path), b"ext4", 0, None)
 
     def unmount(self) -> None:
         bound = time.monotonic() + 60
@@ -135,85 +132,57 @@ def cut(trial: Trial, system: System, every: bool, disk: Disk, work: Path) -> Se
 
 
 def run(trial: Trial, system: System, work: Path, every: bool) -> Seen:
-    kind = trial.fault.partition(",")[0]
-    if reason := available(kind)[1]:
-        return Seen(f"no cut: {reason}")
-    found: Seen = session(kind, functools.partial(cut, trial, system, every))
-    return found
+    return session(functools.partial(cut, trial, system, every))
 
 
 def trials(system: System, name: str, options: Options, work: Path) -> list[Trial]:
     """Without a limit, ten of each fault."""
     points = [(fault, point) for fault in FAULTS if options.wants(fault)
-        and available(fault.partition(",")[0])[0] for point in range(0, 1001, 100)]
+        for point in range(0, 1001, 100)]
     return [Trial("cuts", name, fault, str(point)) for fault, point in options.sample(points, name,
         lambda one: one[0])]
 
 
-def _session(kind: str, work: Path, task: Callable[[Disk, Path], Any], answer: Connection,
-        parent: int) -> None:
-    """The child: a namespace of its own, a disk, and the task's result or its error as an
-    answer."""
+def _on_disk(task: Callable[[Disk, Path], T], work: Path, parent: int) -> T:
+    _libc("prctl", _PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        raise OSError("the parent has gone")
+    _libc("unshare", _NEWNS)
+    _libc("mount", None, b"/", None, ctypes.c_ulong(_PRIVATE), None)
+    disk = Disk(work)
     try:
-        _libc("prctl", _PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:
-            return
-        _libc("unshare", _NEWNS)
-        _libc("mount", None, b"/", None, ctypes.c_ulong(_PRIVATE), None)
-        disk = Disk(kind, work)
-        try:
-            answer.send(("done", task(disk, work)))
-        finally:
-            disk.close()
-    except BaseException as error:  # whatever it is, the parent shall see it
-        answer.send(("failed", f"{type(error).__name__}: {error}"))
+        return task(disk, work)
+    finally:
+        disk.close()
 
 
-def session(kind: str, task: Callable[[Disk, Path], Any]) -> Any:
-    """task(disk, work) in a child that alone sees the disk. Raises OSError if there can be none, or
-    the task fails."""
-    context = multiprocessing.get_context("fork")
-    prefix = f"flatq-cuts.{os.getpid()}."
-    with tempfile.TemporaryDirectory(prefix=prefix, dir=memo.memory()) as work:
-        near, far = context.Pipe(duplex=False)
-        child = context.Process(target=_session, args=(kind, Path(work), task, far, os.getpid()))
-        child.start()
-        far.close()
-        try:
-            state, result = near.recv()
-        except EOFError:
-            state, result = "failed", "the child died"
-        finally:
-            near.close()
-            child.join(10)
-            child.kill()
-            child.join()
-    if state == "failed":
-        raise OSError(result)
-    return result
+def session(task: Callable[[Disk, Path], T]) -> T:
+    """task(disk, work) in a child that alone sees the disk; both the task and what it returns can
+    be pickled. Raises what the task raises, OSError if there can be no disk."""
+    with tempfile.TemporaryDirectory(prefix=f"flatq-cuts.{os.getpid()}.",
+            dir=memo.memory()) as work, ProcessPoolExecutor(1,
+            multiprocessing.get_context("fork")) as pool:
+        return pool.submit(_on_disk, task, Path(work), os.getpid()).result()
+
+
+def _once(disk: Disk, work: Path) -> None:
+    disk.cut(NOTHING)
 
 
 @functools.cache
-def available(kind: str) -> tuple[bool, str]:
-    """Whether power cuts of that kind of file system can be made here, by making one; and if not,
-    why."""
-    packages = {"ext4": "e2fsprogs", "xfs": "xfsprogs"}
-    if os.geteuid() != 0:
-        return False, "no real power cuts: needs root"
-    if not os.path.exists("/dev/loop-control"):
-        return False, "no real power cuts: no loop devices (/dev/loop-control)"
-    if not _mkfs(kind):
-        return False, f"no real power cuts: mkfs.{kind} is missing (package {packages[kind]})"
-    try:
-        session(kind, lambda disk, work: disk.cut(NOTHING))
-    except OSError as error:
-        return False, f"no real power cuts of {kind}: {error}"
-    return True, ""
-
-
 def lacks() -> str:
-    reasons = [available(kind)[1] for kind in FILE_SYSTEMS]
-    return crash.lacks() or (reasons[0] if all(reasons) else "")
+    """Why no power cut can be made here, which is tried; empty: it can."""
+    if os.geteuid() != 0:
+        return "no real power cuts: needs root"
+    if not os.path.exists("/dev/loop-control"):
+        return "no real power cuts: no loop devices (/dev/loop-control)"
+    if not _mkfs():
+        return "no real power cuts: mkfs.ext4 is missing (package e2fsprogs)"
+    try:
+        session(_once)
+    except (OSError, RuntimeError) as error:
+        return f"no real power cuts: {error}"
+    return crash.lacks()
 
 
 FAMILY = Family(FAULTS, power.names, trials, run, 300, lacks)
