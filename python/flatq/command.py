@@ -1,4 +1,4 @@
-"""The common part of the commands in Python: options, error lines, exit codes, signals."""
+"""What the commands in Python share: options, error lines, exit codes, signals."""
 
 from __future__ import annotations
 
@@ -28,14 +28,13 @@ class Stopped(BaseException):
 
 
 def run(verb: str, main: Callable[[list[str]], int], words: list[str] | None = None) -> NoReturn:
-    """Run main with the arguments and exit with its code; an Error is one line on stderr."""
+    """Run main and exit with its code; an Error is one line on stderr."""
     on_signals(_stop)
     try:
         code = main(sys.argv[1:] if words is None else words)
     except Error as error:
         code = fail(verb, error)
     except OSError as error:
-        # One of the system's, after which all is possible
         text = error.strerror or str(error)
         code = fail(verb, Disk(f"{error.filename}: {text}" if error.filename else text, 74))
     except Stopped as stopped:
@@ -44,7 +43,7 @@ def run(verb: str, main: Callable[[list[str]], int], words: list[str] | None = N
 
 
 def on_signals(handler: Callable[[int, FrameType | None], None]) -> dict[int, Any]:
-    """Call the handler on each of SIGNALS that is not ignored; return the former ones."""
+    """Call the handler on each of SIGNALS that is not ignored; return former ones."""
     return {number: signal.signal(number, handler) for number in SIGNALS
             if signal.getsignal(number) is not signal.SIG_IGN}
 
@@ -54,7 +53,7 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 
 def fail(verb: str, error: Error) -> int:
-    """Print the error in one line, and return its exit code; 70 if it has none."""
+    """Print the error in one line; return its exit code, 70 if it has none."""
     text = " ".join(str(error).split())
     if error.verb and error.verb != verb:
         text = re.sub(r"\A[a-z]+: (?=\S)", "", text)
@@ -63,15 +62,13 @@ def fail(verb: str, error: Error) -> int:
 
 
 def complain(text: str) -> None:
-    """Write to stderr, as far as that is possible: the work goes on if nobody reads."""
-    if sys.stderr is None:
-        # It was closed when we were started: a file of ours may have its number by now
-        return
-    # Not by sys.stderr's buffer, which would keep what failed, and fail again when Python ends
-    rest = text.encode(sys.stderr.encoding, "backslashreplace")
-    with contextlib.suppress(OSError):
-        while rest:
-            rest = rest[os.write(sys.stderr.fileno(), rest):]
+    """Write to stderr, if that is possible."""
+    # None: it was closed when we were started, and a file of ours may have its number by now
+    if sys.stderr is not None:
+        # Not by its buffer, which would keep what failed, and fail again when Python ends
+        with contextlib.suppress(OSError), open(
+                sys.stderr.fileno(), "wb", 0, closefd=False) as raw:
+            raw.write(text.encode(sys.stderr.encoding, "backslashreplace"))
 
 
 def die_of(number: int) -> NoReturn:
@@ -82,7 +79,7 @@ def die_of(number: int) -> NoReturn:
 
 
 def needs(verb: str, module: str, distribution: str, package: str, extra: str) -> Error:
-    """Return the error for a Python module that is not installed."""
+    """Return the error for a module that is not installed."""
     apt = f", or apt install {package}" if package else ""
     return Unreachable(f"needs Python's {module}: pip install {distribution}, or 'flatq[{extra}]'"
                        f"{apt} ({sys.executable})", 69, verb)
@@ -124,23 +121,19 @@ def standard_input() -> bytes:
 
 
 def out(text: bytes, keep: Callable[[], object] | None = None, seconds: float = 0) -> None:
-    """Write all of it to standard output. Raises Disk.
-
-    keep: called every `seconds` seconds until the reader has taken all of it.
-    """
+    """Write to standard output; call `keep` every `seconds` seconds meanwhile. Raises Disk."""
     if sys.stdout is None:
         raise Disk("standard output is closed", 74)
     rest = memoryview(text)
     try:
+        due = time.monotonic() + seconds
         while keep and rest:
-            due = time.monotonic() + seconds
-            # A pipe that select calls ready has room for PIPE_BUF bytes: the write does not block,
-            # so `keep` is called in time if the reader stops
-            while rest and (left := due - time.monotonic()) > 0:
-                if select.select([], [1], [], left)[1]:
-                    rest = rest[os.write(1, rest[:select.PIPE_BUF]):]
-            if rest:
+            if (left := due - time.monotonic()) <= 0:
                 keep()
+                due = time.monotonic() + seconds
+            # A pipe that select calls ready takes PIPE_BUF bytes at once
+            elif select.select([], [1], [], left)[1]:
+                rest = rest[os.write(1, rest[:select.PIPE_BUF]):]
         sys.stdout.buffer.write(rest)
         sys.stdout.buffer.flush()
     except OSError as error:

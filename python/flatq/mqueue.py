@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 from .command import needs, number, options, out, run
 from .errors import Denied, Empty, Error, Full, Invalid, Missing, Usage, of_system
 from .shovel.__main__ import command
-from .shovel.ends import Parcel, Source, Target, TooLarge
+from .shovel.ends import Parcel, Source, Target, TooLarge, key_of
 
 #: flatq's priority for the kernel's 0, and the kernel's most urgent one
 USUAL, MOST = 65536, 32767
@@ -74,13 +74,13 @@ class Kernel(Source, Target):
 
     def take(self, wait: float) -> Parcel:
         select.select([self.queue.mqd], [], [], wait)
-        # RACE: a signal's handler may raise before any instruction of Python's, so no variable may
-        # be the only place of a message: receiving and keeping it is one instruction
+        # RACE: a signal's handler may raise before any instruction of Python's: so receiving a
+        # message and keeping it is one
         _called(self.name, lambda: self.hand.extend(
             itertools.starmap(self.queue.receive, ((0,),))), Empty)
         body, priority = self.hand[0]
         # Two equal messages cannot be told apart, and none comes twice
-        return Parcel(body, f"{self.name} {time.time_ns()}", from_kernel(priority),
+        return Parcel(body, key_of(self.name, time.time_ns(), body=body), from_kernel(priority),
                       done=self.hand.clear, back=self.back)
 
     def back(self) -> None:
@@ -101,7 +101,7 @@ class Kernel(Source, Target):
 
 
 def main() -> NoReturn:
-    """Run `flatq mqueue`; see lib/mqueue."""
+    """Run `flatq mqueue`."""
     if sys.argv[1] not in ("in", "out"):
         run("mqueue", _main)
 

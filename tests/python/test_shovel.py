@@ -3,8 +3,6 @@ comes twice only where an acknowledgement was lost, whichever process is killed.
 
 import os
 import pathlib
-import pty
-import re
 import signal
 import socket
 import subprocess
@@ -16,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from conftest import ROOT, listening, need, wait_for
-from engine import end_launches, on_terminal, pop, push, refused
+from engine import end_launches, pop, push, refused
 from moving import ANY, Stopping, filled, moments, move, short_leases  # noqa: F401
 from servers import Beanstalkd, Moto, Rabbit, Redis, free, here_too, module
 
@@ -432,8 +430,7 @@ def test_two_spools_of_one_host(flatq, tmp_path):
 
 def test_two_shovels_share_a_queue(flatq):
     bodies = filled(flatq, 20)
-    running = [shovels(flatq, "--once", "here", "there")
-               for _ in range(2)]
+    running = [shovels(flatq, "--once", "here", "there") for _ in range(2)]
     assert [one.wait(60) for one in running] == [0, 0]
     assert sorted(drained("there"), key=int) == bodies
 
@@ -525,31 +522,28 @@ def test_amqp_says_no(flatq, tmp_path, request):
     assert sorted(set(drained("back"))) == bodies
 
 
-def test_places_of_amqp():
+def test_a_place_of_amqp():
     module("pika")
     from flatq.shovel import amqp
 
-    for place in ("amqp://", "amqp://h", "amqp://h/", "amqp://h/v/w/q", "amqp://h:x/q",
-                  "amqp:///q", "amqp://u:secret@h/a/b/c"):
-        with pytest.raises(ValueError) as failed:
-            target(place)
-        assert "secret" not in str(failed.value)
     client = amqp.Amqp("amqps://a%40b:secret%2F@h:5/%2Fv/a%2Fq%20x?heartbeat=7")
     assert (client.queue, client.name) == ("a/q x", "amqps://h:5/%2Fv/a%2Fq%20x")
     assert (client.parameters.virtual_host, client.parameters.heartbeat) == ("/v", 7)
     assert client.parameters.credentials.password == "secret/"
+    with pytest.raises(ValueError) as failed:
+        target("amqp://u:secret@h/a/b/c")
+    assert "secret" not in str(failed.value)
 
 
 def test_any_body_is_a_text_of_sqs_and_comes_back():
     """Text of XML's characters goes as it is; all other bytes go as base64, with a mark."""
+    marked = {sqs.MARK: {"StringValue": sqs.VALUE}}
     for body in ("grün\t\n😀".encode(), b" ", b"=", b"QUJD", b'<a>&"'):
         assert sqs.encode(body) == (body.decode(), False)
-    marked = {sqs.MARK: {"StringValue": sqs.VALUE}}
-    for body in (b"", ANY, b"\r", b"\0", b"\x7f\x80", "\ufffe".encode(), os.urandom(200)):
+    for body in (b"", ANY, b"\r", b"\0", b"\x7f\x80", "\ufffe".encode()):
         text, encoded = sqs.encode(body)
-        about = marked if encoded else {}
-        assert sqs.TEXT.fullmatch(text)
-        assert sqs.decode({"Body": text, "MessageAttributes": about}) == body
+        assert encoded and sqs.TEXT.fullmatch(text)
+        assert sqs.decode({"Body": text, "MessageAttributes": marked}) == body
     # Another program may have marked what is no base64
     assert sqs.decode({"Body": "abcde", "MessageAttributes": marked}) == b"abcde"
 
@@ -576,8 +570,8 @@ def test_what_sqs_says():
         error = exceptions.ClientError({"Error": {"Code": code, "Message": text},
                                         "ResponseMetadata": {"HTTPStatusCode": status}}, "Send")
         assert type(client._error(error)) is kind, code
-    client._came({"headers": {"content-length": "10"}, "body": b"{}"})
-    assert not client.whole and type(client._error(error)) is Unreachable
+    with pytest.raises(Unreachable, match="whole"):
+        client._came({"headers": {"content-length": "10"}, "body": b"{}"})
 
 
 # ---- the command
@@ -609,12 +603,13 @@ LONG = "9" * 5000
 
 
 @pytest.mark.parametrize("place, codes", [
-    ("beanstalk://[::1/q", {65}), ("amqp://[::1/q", {65, 69}), ("pressure+redis://[::1/0/q", {65}),
+    ("beanstalk://[::1/q", {65}), ("amqp://[::1/q", {65, 69}), ("amqp://h:x/q", {65, 69}),
+    ("amqp:///q", {65, 69}), ("pressure+redis://[::1/0/q", {65}),
     (b"q\xff", {65}), (b"127.0.0.1:1/q\xff", {65, 68}), (b"beanstalk://h\xff:1/q", {65, 68}),
     (b"sqs://q\xff", {65}), ("beanstalk://a..b/q", {68}), ("a..b:1/q", {68}),
     ("pressure+redis://a..b/q", {68, 69}), (f"pressure+redis://h/{LONG}/q", {65}),
     ("beanstalk://", {65}), ("beanstalk://x/-", {65}), ("ftp://x/y", {65}), ("sqs://a/b", {65}),
-    ("sqs://.fifo", {65}), ("ssh://-oX/q", {64})], ids=range(17))
+    ("sqs://.fifo", {65}), ("ssh://-oX/q", {64})], ids=range(19))
 @pytest.mark.parametrize("end", [0, 1], ids=["from", "to"])
 def test_a_place_that_nobody_has(flatq, place, codes, end):
     """One line, whatever a library says of it, and the message stays."""
@@ -633,49 +628,16 @@ def test_a_source_needs_no_target(flatq):
         source("here")
 
 
-@pytest.mark.parametrize("how", ["", "2>/dev/full", "2>&-"], ids=["unread", "full", "closed"])
+@pytest.mark.parametrize("how", ["2>/dev/full", "2>&-"], ids=["full", "closed"])
 def test_without_a_stderr_it_goes_on(flatq, how):
     """It has something to say of a message, and moves the others all the same."""
     filled(flatq, 3)
     flatq("create", "-b", "2", "there", check=0)
-    reader, writer = os.pipe()
-    os.close(reader)
-    with open(writer, "wb") as unread:
-        done = subprocess.run(
-            ["sh", "-c", f'exec "$@" {how}', "sh", sys.executable, "-m", "flatq.shovel", "--once",
-             "-w", "0", "here", "there"], cwd=flatq.home, stderr=unread, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, timeout=100,
-            env=flatq.environment({"PYTHONPATH": str(ROOT / "python")}))
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {how}', "sh", sys.executable, "-m", "flatq.shovel", "--once", "-w",
+         "0", "here", "there"], cwd=flatq.home, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        timeout=100, env=flatq.environment({"PYTHONPATH": str(ROOT / "python")}))
     assert (done.returncode, done.stdout) == (75, b"") and Queue("there").qsize() == 2
-
-
-def test_one_line_of_progress_on_a_terminal(flatq):
-    """The line is rewritten, fits the terminal, and stays at the end."""
-    filled(flatq, 10)
-    leader, terminal = pty.openpty()
-    process = shovels(flatq, "--once", "here", "there", stderr=terminal)
-    os.close(terminal)
-    said = on_terminal(leader)
-    os.close(leader)
-    assert process.wait(60) == 0
-    assert len(re.findall(rb"\r\033\[K(shovel: \d+ moved[^\r]*)", said)) > 2
-    assert said.rstrip().endswith(b"shovel: 10 moved")
-
-
-def test_a_terminal_that_hung_up(flatq):
-    """Its size is not known any more, and nothing can be written to it."""
-    filled(flatq, 3)
-    leader, terminal = pty.openpty()
-    # HUP is ignored, as under nohup
-    process = shovels(flatq, "here", "there", stderr=terminal,
-                      preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
-    os.close(terminal)
-    on_terminal(leader, b"moved")
-    os.close(leader)
-    filled(flatq, 3)
-    assert [comes(flatq, "there") for _ in range(6)] == [b"0", b"1", b"2"] * 2
-    process.terminate()
-    assert process.wait(60) == 0
 
 
 def test_hup_ends_it_as_such(flatq):
@@ -695,48 +657,34 @@ def test_a_stop_while_the_target_is_away_gives_back(flatq):
     assert [pop(flatq, "here") for _ in bodies] == bodies
 
 
-class Nothing(Source):
-    def take(self, wait):
-        raise Empty("nothing there", 66)
-
-
 def test_it_tries_again_ever_later(monkeypatch):
-    """Up to a quarter of a lease, and shortly again once an end has answered."""
-    shovel, pauses = Shovel(Nothing(), Small(None, 2)), []
+    """Up to a quarter of a lease."""
+    shovel, pauses = Shovel(source("here"), target("there")), []
     monkeypatch.setattr("flatq.shovel.time.sleep", pauses.append)
     for _ in range(9):
         shovel._fails("an end", Unreachable("gone", 69))
-    shovel.failing = None
-    shovel._fails("an end", Unreachable("gone", 69))
-    assert pauses == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 7.5, 7.5, 0.1])
+    assert pauses == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 7.5, 7.5])
 
 
 @pytest.mark.parametrize("error", [Unreachable("gone", 69), NotYours("over", 66)])
 @pytest.mark.parametrize("how", ["done", "bury"])
-def test_settling(error, how):
+def test_settling(flatq, error, how):
     """It is tried until the source is back; what is no longer ours is left alone."""
     asked = []
 
-    class Message(Parcel):
-        def done(self):
-            asked.append(how)
-            if len(asked) < 3:
-                raise error
-
-        bury = done
+    def settle():
+        asked.append(how)
+        if len(asked) < 3:
+            raise error
 
     class One(Source):
         def take(self, wait):
             if asked:
                 raise Empty("nothing there", 66)
-            return Message(b"123", "key")
+            return Parcel(b"123" * 50, "key", done=settle, bury=settle)
 
-    class Any(Target):
-        def give(self, parcel, wait):
-            if how == "bury":
-                raise TooLarge("too large", 65)
-
-    shovel = Shovel(One(), Any(), once=True, say=lambda text: None)
+    most = 100 if how == "bury" else 1000
+    shovel = Shovel(One(), Small(Queue("there"), most), once=True)
     assert shovel.run() == (how == "done")
     ours = isinstance(error, Unreachable)
     assert len(asked) == (3 if ours else 1) and shovel.buried == (ours and how == "bury")

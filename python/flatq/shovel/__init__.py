@@ -4,8 +4,8 @@
 
     Shovel(source("jobs"), target("beanstalk://queue.example:11300/jobs"), once=True).run()
 
-A message is reserved at the source, given to the target, and deleted at the source once the
-target has acknowledged it. So none is lost; one may come twice, as python/README.md says.
+A message is deleted at the source once the target has acknowledged it. So none is lost; one may
+come twice, as python/README.md says.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from types import FrameType
 
 from ..command import Stopped
 from ..errors import Closed, Empty, Error, NotYours
-from .ends import LEASE, PASSING, Parcel, Source, Target, TooLarge, source, target
+from .ends import LEASE, PASSING, Source, Target, TooLarge, source, target
 
 __all__ = ["Shovel", "source", "target"]
 
@@ -51,7 +51,7 @@ class Shovel:
         self.moved = self.buried = 0
         #: A signal has come: stop after the message in hand
         self.stopping = False
-        #: The message in hand goes back, which no signal interrupts: mqueue has no other copy
+        #: No signal interrupts us now: the message in hand goes back, mqueue's only copy
         self.ending = False
         #: The first signal raises at once: no message is in hand, or it can go back
         self.waiting = False
@@ -59,22 +59,17 @@ class Shovel:
         self.failing: tuple[float, str, float] | None = None
 
     def stop(self, number: int = signal.SIGTERM, frame: FrameType | None = None) -> None:
-        """Handle a signal: stop after the message in hand; on a second one, or HUP, at once."""
-        if self.ending:
-            return
-        now = self.stopping or number == signal.SIGHUP
-        self.stopping = True
-        self.ending = now or self.waiting
-        if now:
-            raise Stopped(number)
-        if self.waiting:
-            raise _Enough
+        """Stop after the message in hand; on a second signal, or HUP, at once."""
+        now, self.stopping = self.stopping or number == signal.SIGHUP, True
+        if (now or self.waiting) and not self.ending:
+            self.ending = True
+            raise Stopped(number) if now else _Enough
 
     def run(self) -> int:
         """Move messages and return their number.
 
-        Raises errors in `ends.PASSING` when `patience` is over, others at once, and Stopped on a
-        second signal or HUP.
+        Raises errors in `ends.PASSING` when `patience` is over, others at once,
+        and Stopped on a second signal or HUP.
         """
         try:
             with contextlib.suppress(_Enough):
@@ -112,54 +107,48 @@ class Shovel:
             return True
         finally:
             self.waiting = False
+        kept, refused = time.monotonic(), None
+
+        def keep() -> None:
+            nonlocal kept
+            if time.monotonic() - kept > LEASE / 4:
+                kept = time.monotonic()
+                # If another consumer has it by now, it arrives twice
+                with contextlib.suppress(NotYours, *PASSING):
+                    parcel.keep()
+
         try:
-            refused = self._give(parcel)
+            self._try(self.target.name,
+                      lambda: self.target.give(parcel, 0 if self.failing else 2), keep)
+            self.moved += 1
+            if self.left:
+                self.left -= 1
+        except TooLarge as error:
+            refused = error
         except BaseException:
             self.ending = True
             with contextlib.suppress(Error, OSError):
                 parcel.back()
             raise
-        if refused is None:
-            self._settle(parcel.done)
-        elif self._settle(parcel.bury):
-            self.buried += 1
-            self.say(f"{self.target.name}: {refused}: set aside")
+        with contextlib.suppress(NotYours):
+            self._try(self.source.name, parcel.bury if refused else parcel.done)
+            if refused:
+                self.buried += 1
+                self.say(f"{self.target.name}: {refused}: set aside")
         self.tell()
         return True
 
-    def _give(self, parcel: Parcel) -> TooLarge | None:
-        """Give the message to the target. Return why it will never take it, or None."""
-        kept = time.monotonic()
+    def _try(self, name: str, step: Callable[[], object],
+             keep: Callable[[], object] = lambda: None) -> None:
+        """Take the step as soon as the end that it needs lets us."""
         while True:
             try:
-                self.target.give(parcel, 0 if self.failing else 2)
-            except PASSING as error:
-                self._fails(self.target.name, error)
-                if time.monotonic() - kept > LEASE / 4:
-                    kept = time.monotonic()
-                    # If another consumer has it by now, it arrives twice
-                    with contextlib.suppress(NotYours, *PASSING):
-                        parcel.keep()
-            except TooLarge as error:
-                return error
-            else:
+                step()
                 self.failing = None
-                self.moved += 1
-                if self.left:
-                    self.left -= 1
-                return None
-
-    def _settle(self, how: Callable[[], None]) -> bool:
-        """Settle the message as soon as that is possible; False if it is no longer ours."""
-        while True:
-            try:
-                how()
-                self.failing = None
-                return True
-            except NotYours:
-                return False
+                return
             except PASSING as error:
-                self._fails(self.source.name, error)
+                self._fails(name, error)
+                keep()
 
     def _fails(self, name: str, error: Error) -> None:
         """Say the reason, once, and wait: each time longer, up to a quarter of a lease."""

@@ -1,8 +1,7 @@
 """A queue of RabbitMQ, or of another server of AMQP 0-9-1, as an end of a shovel, by pika.
 
 The server confirms a message once it is on disk, if the queue is durable and the message
-persistent; ours are. A queue that drops messages by itself (max-length without
-overflow=reject-publish, a time to live, RabbitMQ 4's limit of 20 deliveries) drops ours as well.
+persistent, as ours are. A queue that drops messages by itself drops ours as well.
 """
 
 from __future__ import annotations
@@ -50,8 +49,6 @@ class Amqp(Source, Target):
             raise Invalid(f"'{self.name}': amqp://USER:PASSWORD@HOST:PORT/VHOST/QUEUE", 65)
         self.connection: Any = None
         self.channel: Any = None
-        #: Seconds until `take` looks again while nothing is there
-        self.pause = 0.05
 
     def ask(self, method: Callable[[], T]) -> T:
         """Call what uses the channel. An error ends the connection."""
@@ -70,7 +67,7 @@ class Amqp(Source, Target):
             raise
 
     def close(self) -> None:
-        """End the connection: the server takes back what we have not acknowledged."""
+        """End the connection: what we have not acknowledged goes back."""
         connection, self.connection, self.channel = self.connection, None, None
         # A signal may have interrupted pika anywhere
         with contextlib.suppress(Exception):
@@ -104,27 +101,24 @@ class Amqp(Source, Target):
         return Denied(text, 77) if denied else Unreachable(text, code)
 
     def give(self, parcel: Parcel, wait: float) -> None:
-        # A server that is short of memory takes nothing, but stores in the end what it was sent.
-        # So wait for its acknowledgement as long as the connection is there, or for `patience`
+        # A server that is short of memory stores in the end what it was sent: wait for `patience`
         self.parameters.blocked_connection_timeout = self.patience
         about = self.pika.BasicProperties(delivery_mode=2, message_id=parcel.key)
         self.ask(lambda: self.channel.basic_publish("", self.queue, parcel.body, about,
                                                     mandatory=True))
 
     def take(self, wait: float) -> Parcel:
-        # One at a time, without a consumer: so "empty" is the server's own word
+        # Without a consumer, "empty" is the server's own word
         method, about, body = self.ask(lambda: self.channel.basic_get(self.queue))
         if method is None:
             # Not by connection.sleep, which a signal does not interrupt
-            time.sleep(min(self.pause, wait))
-            self.pause = min(self.pause * 1.5, 1.0)
+            time.sleep(min(0.2, wait))
             self._serve()
             raise Empty("nothing there", 66)
-        self.pause = 0.05
         channel, tag = self.channel, method.delivery_tag
 
         def step(what: Callable[[], object]) -> Callable[[], None]:
-            """Return a step that needs the connection that holds the message."""
+            """Return a step on the connection that holds the message."""
             def run() -> None:
                 with contextlib.suppress(Unreachable):
                     if self.channel is channel:

@@ -1,7 +1,4 @@
-"""What the ends of a shovel have in common: a message in hand, sources and targets.
-
-`flatq shovel -h` lists the places.
-"""
+"""What the ends of a shovel have in common; `flatq shovel -h` lists the places."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ PASSING = (Unreachable, Full, Busy, TimedOut, Disk)
 #: The lease of a message in hand, in seconds; it is renewed while the target is away
 LEASE = 30
 
-#: The module and class of each kind of place; only what a place needs is imported
+#: The module and class of each kind of place
 _KINDS = {
     "": (".local", "Local"), "ssh": (".local", "Local"), "beanstalk": (".tube", "Tube"),
     "amqp": (".amqp", "Amqp"), "amqps": (".amqp", "Amqp"), "sqs": (".sqs", "Sqs"),
@@ -36,10 +33,10 @@ class TooLarge(Invalid):
 class Parcel:
     """A message in hand. priority and lease are flatq's, None if the source has none.
 
-    key: unique to the message, and the same when it comes again (see each source). A queue of ours
-    refuses a key that it has, so a message whose acknowledgement was lost is not stored twice. If
-    a spool behind a door was created anew, its numbers begin anew: then a message equal to one
-    that the target still has, with the same number, is taken for that one.
+    key: unique to the message, and the same when it comes again. A queue of ours refuses a key that
+    it has, so a message whose acknowledgement was lost is not stored twice. (If a spool behind a
+    door was created anew, its numbers begin anew: then a message equal to one that the target still
+    has, with the same number, is taken for that one.)
 
     A source gives its own `done`, `keep`, `back` and `bury` as `steps`.
     """
@@ -59,10 +56,9 @@ class Parcel:
         """Give it back: it stays here."""
 
     def bury(self) -> None:
-        """Set it aside: the target will never take it. Raises Invalid if this cannot be done."""
+        """Set it aside: the target will never take it. Raises Invalid if it cannot."""
         self.back()
-        raise Invalid("the message is too large for the other end, and this source cannot set it"
-                      " aside: it is still there", 65)
+        raise Invalid("too large for the other end, and cannot be set aside: it is still there", 65)
 
 
 class Source(ABC):
@@ -93,7 +89,7 @@ class Target(ABC):
 
 
 def key_of(*parts: object, body: bytes) -> str:
-    """Return a parcel's key: the body is part of it, so two that differ never share one."""
+    """Return a parcel's key, of which the body is a part: two that differ never share one."""
     return hashlib.sha1(repr(parts).encode() + hashlib.sha1(body).digest()).hexdigest()
 
 
@@ -102,14 +98,12 @@ def source(place: str, towards: str | None = None) -> Source:
     if towards is not None:
         warnings.warn("source(place) is enough: a source does not need to know the target",
                       DeprecationWarning, stacklevel=2)
-    end: Source = _end(place)
-    return end
+    return _end(place)  # type: ignore[no-any-return]
 
 
 def target(place: str) -> Target:
     """Return the target for a place. Raises Invalid."""
-    end: Target = _end(place)
-    return end
+    return _end(place)  # type: ignore[no-any-return]
 
 
 def _end(place: str) -> Any:

@@ -1,7 +1,7 @@
-"""A queue of flatq, here or behind a line door, as an end of a shovel.
+"""A queue of flatq, here or behind a line door, as an end of a shovel. Each step is a verb.
 
-Each step is a verb. Those to an ssh:// place share one connection: OpenSSH's ControlMaster keeps
-it until the end is closed, or LEASE seconds after the last verb of a process that was killed.
+Those to an ssh:// place share one connection: OpenSSH's ControlMaster keeps it until the end is
+closed, or for LEASE seconds after the last verb.
 """
 
 from __future__ import annotations
@@ -21,16 +21,14 @@ from .ends import LEASE, Parcel, Source, Target, TooLarge, key_of
 
 
 class Local(Source, Target):
-    """A message in hand is reserved: if we are killed, or cut off, it comes back after LEASE."""
+    """A message in hand is reserved: if we are killed, it comes back after LEASE seconds."""
 
     def __init__(self, place: str, path: str | None = None) -> None:
         self.queue, self.name = Queue(place, path), place
         self.directory = ""
         if self.queue.host.startswith("ssh://"):
-            # A socket's path has at most 107 bytes, and FLATQ_SSH is words
-            usual = tempfile.gettempdir()
-            fits = len(usual) < 70 and len(usual.split()) == 1
-            self.directory = tempfile.mkdtemp(prefix="flatq.", dir=usual if fits else "/tmp")
+            # Not in $TMPDIR: a socket's path has at most 107 bytes, and FLATQ_SSH is words
+            self.directory = tempfile.mkdtemp(prefix="flatq.", dir="/tmp")
             self.ssh = [*(os.environ.get("FLATQ_SSH") or "ssh -o BatchMode=yes").split(),
                         "-o", f"ControlPath={self.directory}/s"]
             shared = ["-o", "ControlMaster=auto", "-o", f"ControlPersist={LEASE}"]

@@ -1,8 +1,7 @@
 """A pressure queue, as an end of a shovel.
 
-When Redis acknowledges a message, it has it in memory. With `appendfsync always` it also has it on
-its disk, and nothing is lost, whatever is killed. With `everysec`, its default, it may lose the
-last second or two when it is killed, and without an append-only file it loses all.
+Only with `appendfsync always`, a message that Redis acknowledges is on its disk. With `everysec`,
+its default, a killed Redis may lose the last seconds, and without an append-only file all.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ class Pressure(Source, Target):
     """We are the queue's consumer while a message is in hand, which stays at its head."""
 
     def __init__(self, url: str) -> None:
-        # Without redis-py the shovel would wait for it, as for a server that does not answer
         pressure.library()
         self.queue, self.name = pressure.Queue.at(url), re.sub(r"//[^/@]*@", "//", url)
 
@@ -31,7 +29,7 @@ class Pressure(Source, Target):
         self.queue.lease = LEASE
         message = self.queue.hold(wait)
         try:
-            # The server, the queue, its creation, the number of messages taken out before and, if
+            # Its key: the queue, its creation, how many messages were taken out before, and, if
             # there is no append-only file, this start of the server
             said = self.queue.info()
             start = self.queue.created() + ("" if said.get("aof_enabled") else str(said["run_id"]))

@@ -1,14 +1,12 @@
 """A queue of Amazon's SQS, or of a server with its protocol, as an end of a shovel, by boto3.
 
-The endpoint, the region and the credentials are those that boto3 finds: AWS_ENDPOINT_URL,
-AWS_DEFAULT_REGION, AWS_PROFILE and others.
+boto3 finds the endpoint, the region and the credentials (AWS_ENDPOINT_URL and so on).
 """
 
 from __future__ import annotations
 
 import base64
 import contextlib
-import hashlib
 import re
 from collections.abc import Callable
 from typing import Any
@@ -18,14 +16,14 @@ from ..errors import Busy, Denied, Empty, Error, Invalid, Missing, NotYours, Unr
 from ..errors import printable
 from .ends import LEASE, Parcel, Source, Target, TooLarge, key_of
 
-#: The attribute that marks base64. SQS takes only text that TEXT matches, and carriage returns,
-#: which not every client keeps
+#: The attribute that marks base64, and the text that goes as it is. SQS also takes carriage
+#: returns, which not every client keeps
 MARK, VALUE = "flatq-encoding", "base64"
 TEXT = re.compile("[\t\n -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]+")
 
 
 def encode(body: bytes) -> tuple[str, bool]:
-    """Return the text for a body, and whether that is base64."""
+    """Return the text for a body, and whether it is base64."""
     with contextlib.suppress(UnicodeDecodeError):
         if TEXT.fullmatch(text := body.decode()):
             return text, False
@@ -71,15 +69,12 @@ class Sqs(Source, Target):
             raise needs("shovel", "boto3", "boto3", "python3-boto3", "sqs") from None
         self.boto3, self.errors = boto3, exceptions
         #: Errors for an answer that was cut off
-        self.cut = (exceptions.HTTPClientError, exceptions.IncompleteReadError,
-                    parsers.ResponseParserError)
+        self.cut = exceptions.HTTPClientError, parsers.ResponseParserError
         # The shovel tries again by itself
         self.config = config.Config(connect_timeout=5, read_timeout=30,
                                     retries={"total_max_attempts": 1})
         self.client: Any = None
         self.url = ""
-        #: Whether the last answer came whole
-        self.whole = True
 
     def ask(self, method: str, **words: Any) -> dict[str, Any]:
         """Return the answer to a request about the queue."""
@@ -88,30 +83,29 @@ class Sqs(Source, Target):
         return self._called(method, QueueUrl=self.url, **words)
 
     def _called(self, method: str, **words: Any) -> dict[str, Any]:
-        self.whole = True
         try:
             if self.client is None:
                 self.client = self.boto3.client("sqs", config=self.config)
                 self.client.meta.events.register("response-received.sqs", self._came)
             answer: dict[str, Any] = getattr(self.client, method)(**words)
+            return answer
         except (self.errors.BotoCoreError, self.errors.ClientError, ValueError, *self.cut) as error:
             raise self._error(error) from None
+        except Unreachable:
+            raise
         except OSError as error:
-            # It may have come before the request or behind it
             raise Unreachable(f"{self.name}: {error.strerror or error}", 69) from None
-        if not self.whole:
-            raise Unreachable(f"{self.name}: no whole answer", 69)
-        return answer
 
     def _came(self, response_dict: Any, **more: Any) -> None:
         # botocore takes an answer that was cut off for an empty one, which means an empty queue
         if response_dict:
             head, length = response_dict["headers"], str(len(response_dict["body"]))
-            self.whole = "transfer-encoding" in head or head.get("content-length") == length
+            if "transfer-encoding" not in head and head.get("content-length") != length:
+                raise Unreachable(f"{self.name}: no whole answer", 69)
 
     def _error(self, error: Any) -> Error:
         errors = self.errors
-        if isinstance(error, errors.ClientError) and self.whole:
+        if isinstance(error, errors.ClientError):
             about = error.response["Error"]
             code, said = about.get("Code", ""), about.get("Message", "")
             status = error.response["ResponseMetadata"].get("HTTPStatusCode", 0)
@@ -122,12 +116,10 @@ class Sqs(Source, Target):
         if isinstance(error, (errors.NoCredentialsError, errors.PartialCredentialsError,
                               errors.CredentialRetrievalError)):
             return Denied(text, 77)
-        if isinstance(error, (errors.EndpointConnectionError, errors.ConnectTimeoutError,
-                              errors.ProxyConnectionError, errors.SSLError)):
+        if isinstance(error, errors.ConnectionError):
             return Unreachable(text, 68)
-        if isinstance(error, self.cut) or not self.whole:
+        if isinstance(error, self.cut):
             return Unreachable(text, 69)
-        # no region, no such profile, an endpoint that is no URL
         return Invalid(text, 65)
 
     def give(self, parcel: Parcel, wait: float) -> None:
@@ -136,13 +128,11 @@ class Sqs(Source, Target):
         if marked:
             words["MessageAttributes"] = {MARK: {"DataType": "String", "StringValue": VALUE}}
         if self.name.endswith(".fifo"):
-            # A deduplication id has at most 128 characters and no blanks, so hash the key
-            once = hashlib.sha256(parcel.key.encode()).hexdigest()
-            words.update(MessageGroupId="flatq", MessageDeduplicationId=once)
+            words.update(MessageGroupId="flatq", MessageDeduplicationId=parcel.key)
         self.ask("send_message", **words)
 
     def take(self, wait: float) -> Parcel:
-        # Wait at least a second: otherwise SQS asks only some of its servers
+        # With less than a second, SQS asks only some of its servers
         answer = self.ask("receive_message", WaitTimeSeconds=max(1, int(wait)),
                           VisibilityTimeout=LEASE, MaxNumberOfMessages=1,
                           MessageAttributeNames=[MARK])
@@ -155,7 +145,6 @@ class Sqs(Source, Target):
             return lambda: self.ask("change_message_visibility", ReceiptHandle=receipt,
                                     VisibilityTimeout=seconds)
 
-        # The queue, with its server, and the id
         key = key_of(self.url, message["MessageId"], body=message["Body"].encode())
         return Parcel(decode(message), key, keep=visible(LEASE), back=visible(0),
                       done=lambda: self.ask("delete_message", ReceiptHandle=receipt))

@@ -1,7 +1,4 @@
-"""A tube of a beanstalkd, as an end of a shovel, by pystalk.
-
-Not by greenstalk, which cannot be given a timeout.
-"""
+"""A tube of a beanstalkd, as an end of a shovel, by pystalk: greenstalk takes no timeout."""
 
 from __future__ import annotations
 
@@ -73,7 +70,7 @@ class Tube(Source, Target):
                 self.close()
             raise kind(f"{self.place}: {word}", code) from None
         except BaseException:
-            # Half an exchange: the next answer would be this one's
+            # The next answer would be this one's
             self.close()
             raise
 
@@ -88,7 +85,7 @@ class Tube(Source, Target):
         if server.socket is None:
             self.ask(server.watch, self.tube)
             about = self.ask(server.stats)
-            # The ids of flatq's door go on over restarts, and its pid is that of one connection
+            # flatq's door keeps its ids, and its pid is that of a connection
             lasts = about.get("binlog-current-index") or about.get("version") == "flatq"
             self.incarnation = "" if lasts else f"{about.get('id')} {about.get('pid')}"
         job = self.ask(server.reserve_job, int(wait))
@@ -102,8 +99,7 @@ class Tube(Source, Target):
                           back=lambda: self.ask(server.release_job, job, priority),
                           bury=lambda: self.ask(server.bury_job, job, priority))
         except BaseException as error:
-            # Without its statistics it would have another priority: end the connection, so that
-            # it goes back
+            # Only the connection's end gives it back with its priority
             self.close()
             if isinstance(error, NotYours):
                 raise Busy(str(error), 75) from None
