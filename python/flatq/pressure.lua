@@ -126,8 +126,7 @@ function act.peek()
   local found = call('LINDEX', queue, -1)
   if not found and has(closed) then return fail('closed') end
   if not found and last == '1' then return fail('empty') end
-  -- Redis refuses a SET if its memory is full, but not behind another change: else a full queue
-  -- could not be drained
+  -- Redis refuses a SET if its memory is full, but not behind another change
   call('DEL', role.lease)
   mark()
   return found and {'ok', found} or {'wait'}
@@ -179,7 +178,7 @@ function act.doctor()
     local it = roles[of]
     local till, by, who = holder(it)
     local known = call('GET', it.who) or 'nobody'
-    -- A client that lost its role to -f may have given it back, too
+    -- Who lost its role to -f may have given it back, too
     call('LTRIM', it.free, 0, 0)
     if not has(it.free) and (has(bound) or has(it.who)) then
       local died, ours = over(it), till and known == who
@@ -202,7 +201,7 @@ function act.doctor()
     return found
   end
   local some = false
-  -- Another program that deletes the queue leaves `created`, which means nothing then
+  -- Another program's delete leaves `created`
   for _, key in ipairs(KEYS) do some = some or key ~= created and has(key) end
   if some and body == 'force' and unused then
     call('DEL', unpack(KEYS))

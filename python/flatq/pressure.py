@@ -11,17 +11,15 @@ Where the specification's prose and its listings differ, this follows the prose:
 named `:stats:...`; an error gives the role back; a get that finds nothing counts nothing.
 
 Each step that changes something is one script on the server (pressure.lua), so a client that dies
-leaves at most a role that it held while it waited. The holder of a role writes its identity and the
-end of its lease, by the server's clock, to `:producer_lease` or `:consumer_lease`, keys of ours.
-When the lease is over, the next client of ours takes the role, and `doctor` frees it for other
-programs. A client that was only slow finds that another has it, and changes nothing. `create`
-writes a random value to our third key, `:flatq_created`.
+leaves at most a role that it held while it waited. Its lease is in `:producer_lease` or
+`:consumer_lease`, keys of ours: when it is over, by the server's clock, the next client of ours
+takes the role, and `doctor` frees it for other programs. A client that was only slow finds that
+another has it, and changes nothing. `create` writes a random value to `:flatq_created`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import copy
 import math
 import os
 import re
@@ -30,14 +28,14 @@ import socket
 import threading
 import time
 import urllib.parse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from .command import needs, number, options, out, run, standard_input, whole
 from .errors import Busy, Closed, Denied, Disk, Empty, Error, Full, Invalid, Missing, Unreachable
-from .errors import of_system, printable
+from .errors import printable
 from .queue import Bytes
 
 T = TypeVar("T")
@@ -50,8 +48,8 @@ SUFFIXES = (
     ":flatq_created",
 )
 STATISTICS = tuple(suffix[7:] for suffix in SUFFIXES if suffix.startswith(":stats:"))
-#: What an error of redis-py's means, by the first word of its text or the name of its class; the
-#: code 0 stands for 68 before anything was asked, else 69
+#: What an error of redis-py's means, by its class or, where it has none, by its first word; code 0
+#: is 68 before anything was asked, else 69
 ERRORS: dict[str, tuple[type[Error], int]] = {
     "MISCONF": (Disk, 74), "NOREPLICAS": (Disk, 74), "OutOfMemoryError": (Disk, 74),
     "AuthenticationError": (Denied, 77), "AuthorizationError": (Denied, 77),
@@ -78,10 +76,7 @@ class Exists(Invalid):
 
 @dataclass
 class Finding:
-    """What doctor found for a queue.
-
-    `state`: "mended", "open" (only you can know whether the holder is dead), "fine".
-    """
+    """What doctor found: "mended", "open" (you may know whether its holder is dead), "fine"."""
 
     queue: str
     state: str
@@ -89,7 +84,7 @@ class Finding:
 
 
 class Role:
-    """The role of producer or consumer, from taking it to giving it back; its nonce says which."""
+    """The role of producer or consumer, from taking it to giving it back."""
 
     def __init__(self, queue: Queue, name: str, wait: float | None) -> None:
         self.queue, self.name = queue, name
@@ -105,7 +100,7 @@ class Role:
             status, *more = queue._run(action, self.name, self.nonce, left <= 0, body)
             if status != b"wait":
                 return queue._checked(status, *more)
-            # It stays in the list. Look each second whether a lease or the queue has ended
+            # Look each second whether a lease or the queue has ended
             seconds = max(round(min(1, queue.lease / 3, left), 3), 0.001)
             queue._ask(lambda redis: redis.blmove(name, name, seconds, "RIGHT", "RIGHT"))
 
@@ -165,10 +160,10 @@ class Queue:
     lease : seconds without a sign of life after which a client of ours counts
         as dead
 
-    Creating the object contacts no server. `wait` is in seconds, from 0, the
-    specification's non-blocking form, to None: for ever. All methods raise
-    Unreachable if no Redis answers (then what was asked may have been done),
-    Denied, Disk and Invalid if it refuses, and Missing if there is no queue.
+    `wait` is in seconds, from 0, the specification's non-blocking form, to
+    None: for ever. All methods raise Unreachable if no Redis answers (then what
+    was asked may have been done), Denied, Disk and Invalid if it refuses, and
+    Missing if there is no queue.
     """
 
     def __init__(self, name: str | bytes, *, host: str | None = None, port: int | None = None,
@@ -194,23 +189,21 @@ class Queue:
         Or rediss:, or pressure+redis:. What is left out is as for Queue.
         """
         parts = urllib.parse.urlsplit(url)
+        place = re.fullmatch(r"/+(?:([0-9]+)/)?(.+)", parts.path)
         scheme = parts.scheme.removeprefix("pressure+")
-        name = parts.path.lstrip("/")
-        db, _, rest = name.partition("/")
-        db, name = (db, rest) if rest and db.isdigit() else ("", name)
         try:
-            port, base = parts.port, int(db) if db else None
-            if scheme not in ("redis", "rediss") or not name or len(db) > 9:
+            if not place or scheme not in ("redis", "rediss"):
                 raise ValueError
+            port, db = parts.port, int(place[1]) if place[1] else None
         except ValueError:
             shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
             raise Invalid(f"no queue at '{shown[:200]}': redis://HOST:PORT/DB/NAME", 65,
                           "pressure") from None
         user, password = (urllib.parse.unquote(word) if word else None
                           for word in (parts.username, parts.password))
-        given = {"host": parts.hostname or None, "port": port, "db": base, "username": user,
+        given = {"host": parts.hostname or None, "port": port, "db": db, "username": user,
                  "password": password, "tls": scheme == "rediss", **more}
-        return Queue(urllib.parse.unquote_to_bytes(name), **given)
+        return Queue(urllib.parse.unquote_to_bytes(place[2]), **given)
 
     def __repr__(self) -> str:
         return f"Queue({self.name!r}, host={self.host!r}, port={self.port}, db={self.db})"
@@ -226,13 +219,12 @@ class Queue:
     def create(self, bound: int = 0) -> None:
         """Create the queue; bound: the most messages it holds, 0 for no limit.
 
-        Raises Exists, Busy if a deletion is under way or was broken off, and Invalid.
+        Raises Exists, Busy if a deletion is under way, and Invalid.
         """
         if bound < 0:
             raise Invalid("a bound is 0 or more", 65, "pressure")
         if self.name.endswith(SUFFIXES[1:]):
-            raise Invalid(f"queue '{self.name}': a name must not end like a key of another queue, "
-                          "as in x:closed", 65, "pressure")
+            raise Invalid(f"queue '{self.name}': ends as a key of another queue", 65, "pressure")
         self._checked(*self._run("create", nonce=secrets.token_hex(8), body=b"%d" % bound))
 
     def exists(self) -> bool:
@@ -248,10 +240,7 @@ class Queue:
         return self._look()[1] == b"1"
 
     def put(self, body: Bytes, wait: float | None = None) -> None:
-        """Put one message in.
-
-        Raises Closed (also if it is deleted), Busy if there is another producer, Full.
-        """
+        """Put one message in. Raises Closed (or deleted), Busy (another producer), Full."""
         if isinstance(body, str):
             raise TypeError("a message is bytes, not str: text.encode() makes bytes of it")
         with Role(self, "producer", wait) as role:
@@ -259,18 +248,19 @@ class Queue:
             role.step("put", ":not_full", bytes(memoryview(body)))
 
     def get(self, wait: float | None = None) -> bytes:
-        """Take the oldest message out. If this process is killed then, it is gone; see `hold`.
+        """Take the oldest message out; if this process is killed then, it is gone.
 
-        Raises Closed (closed and empty, or deleted), Busy if there is another consumer, Empty.
+        Raises Closed (closed and empty, or deleted), Busy if there is another
+        consumer, Empty.
         """
         with Role(self, "consumer", wait) as role:
             role.step("take")
             return role.step("get", "")[0]
 
     def hold(self, wait: float | None = None) -> Message:
-        """Return the oldest message, which stays in the queue until `done`, and we its consumer.
+        """Return the oldest message, which stays in the queue until `done`.
 
-        If that takes longer than the lease, call `keep` in time. Raises the errors of `get`.
+        If that takes longer than the lease, call `keep` in time. Raises as `get`.
         """
         with Role(self, "consumer", wait) as role:
             role.step("take")
@@ -285,7 +275,7 @@ class Queue:
     def delete(self, wait: float | None = None) -> None:
         """Remove the queue and its messages.
 
-        Raises Busy if clients that wait do not go in time: then doctor removes what is left.
+        Raises Busy if waiting clients do not go: then doctor removes what is left.
         """
         self._checked(*self._run("condemn"))
         for name in ("producer", "consumer"):
@@ -299,7 +289,7 @@ class Queue:
             raise Invalid(f"queue '{self.name}': a counter is no number", 65, "pressure") from None
 
     def created(self) -> str:
-        """Return the random value of our last `create`, or "": other programs do not write it."""
+        """Return the random value of our last `create`; "" if another program created it."""
         return self._look()[2].decode(errors="replace")
 
     def info(self) -> dict[str, Any]:
@@ -309,24 +299,12 @@ class Queue:
     def doctor(self, *, force: bool = False) -> list[Finding]:
         """Set right what clients that died have left.
 
-        force: also take roles without a lease, and remove what a deletion has left, of clients
-        that you know to be dead.
+        force: also take roles without a lease, and remove what a deletion has
+        left, of clients that you know to be dead.
         """
         found = self._run("doctor", body=b"force" if force else b"")
         states = {b"0": "open", b"1": "mended", b"2": "fine"}
         return [Finding(self.name, states[line[:1]], printable(line[1:])) for line in found]
-
-    def every(self) -> Iterator[Queue]:
-        """Return all queues with the same prefix, and remains of deleted ones."""
-        start = self.prefix + b":"
-        pattern = re.sub(rb"[][*?\\^]", rb"\\\g<0>", start) + b"*"
-        keys = self._ask(lambda redis: list(redis.scan_iter(match=pattern, count=1000)))
-        ends = rb"(.*):(?:bound|not_full|closed|(?:producer|consumer)(?:_free)?)"
-        found = [re.fullmatch(ends, key[len(start):], re.S) for key in keys]
-        for name in sorted({match[1] for match in found if match}):
-            other = copy.copy(self)
-            other.raw, other.name = name, name.decode(errors="replace")
-            yield other
 
     def _connected(self) -> Any:
         """Return pressure.lua on the server; the first time, 68 if nobody answers there."""
@@ -361,11 +339,7 @@ class Queue:
             kind, number = next(ERRORS[name] for name in names if name in ERRORS)
             raise kind(text if kind is Unreachable else f"queue '{self.name}': {text}",
                        number or code, "pressure") from None
-        except OSError as error:
-            if code == 68:
-                raise of_system(where, error) from None
-            raise Unreachable(f"{where}: {error}", code, "pressure") from None
-        except UnicodeError as error:
+        except (OSError, UnicodeError) as error:
             raise Unreachable(f"{where}: {error}", code, "pressure") from None
 
     def _run(self, action: str, role: str = "", nonce: str = "", last: bool = False,
@@ -411,7 +385,7 @@ def _number(name: str, usual: int, most: int) -> int:
 
 
 def main() -> NoReturn:
-    """Run `flatq pressure`; see lib/pressure."""
+    """Run `flatq pressure`."""
     run("pressure", _main)
 
 
@@ -421,15 +395,11 @@ def _main(words: list[str]) -> int:
     wait = number("w", given["w"]) if "w" in given else None
     lease = number("t", given.get("t", "30"), 1)
     if action == "doctor":
-        bad = False
-        queues = iter([Queue(name, lease=lease) for name in names])
-        for queue in queues if names else Queue("", lease=lease).every():
-            for finding in queue.doctor(force="f" in given):
-                bad = bad or finding.state == "open"
-                out(f"{queue.name} {finding.state} {finding.text}\n".encode(errors="replace"))
-        if bad:
-            raise Busy("roles are held without a lease, or deletions not ended: "
-                       "-f, if you know that who held them is dead", 75)
+        found = [each for name in names or ["default"]
+                 for each in Queue(name, lease=lease).doctor(force="f" in given)]
+        out("".join(f"{each.queue} {each.state} {each.text}\n" for each in found).encode())
+        if any(each.state == "open" for each in found):
+            raise Busy("a role without a lease, or a deletion: -f, if its client is dead", 75)
         return 0
     queue = Queue(*names or ["default"], lease=lease)
     if action == "create":
@@ -438,19 +408,16 @@ def _main(words: list[str]) -> int:
         queue.put(standard_input(), wait)
     elif action == "get":
         with queue.hold(wait) as message:
-            # A slow reader may take longer than the lease: renew it, or another consumer takes the
-            # message over
+            # A slow reader may take longer than the lease
             out(message.body, message.keep, lease / 3)
-    elif action == "close":
-        queue.close(wait)
-    elif action == "delete":
-        queue.delete(wait)
+    elif action in ("close", "delete"):
+        getattr(queue, action)(wait)
     elif action == "length":
         out(b"%d\n" % queue.length())
     elif action == "stats":
         out("".join(f"{name} {value}\n" for name, value in queue.stats().items()).encode())
     else:
-        yes = queue.exists() if action == "exists" else queue.closed()
+        yes = getattr(queue, action)()
         out(b"yes\n" if yes else b"no\n")
         return 0 if yes else 66
     return 0
