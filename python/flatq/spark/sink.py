@@ -51,7 +51,7 @@ from . import format as flat
 from .files import local
 from .options import Options, refuse, sync, sync_all, verbs_module
 
-SCRIPT = 'set -u; . "$lib/engine/common.sh"; need engine/spool bulk/stage; stage "$@"'
+SCRIPT = 'set -u; . "$lib/engine/common.sh"; need bulk/stage; stage "$@"'
 
 
 def engine(spool: str, *words: object, keep: Sequence[int] = ()) -> list[str]:
