@@ -1,10 +1,6 @@
-"""setuptools, in a copy of this directory that has the shell files beside the package: ../lib and
-../launch become flatq/sh.
+"""setuptools, in a copy of this directory where ../lib and ../launch are flatq/sh. So a build writes
+nothing here. There is no sdist, which would lack ../lib."""
 
-So a build writes nothing here, which may be read-only, and an sdist, which has no ../lib, is built
-the same way."""
-
-import contextlib
 import os
 import re
 import tempfile
@@ -14,8 +10,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def _copy(source, target):
-    """A file that its owner can write, executable where the original is: modes of the tree do not
-    matter."""
+    """A file that its owner can write, executable where the original is."""
     target.parent.mkdir(parents=True, exist_ok=True)
     text = source.read_bytes()
     script = text.startswith(b"#!/bin/sh\n")
@@ -27,44 +22,28 @@ def _copy(source, target):
     target.chmod(0o755 if source.stat().st_mode & 0o100 else 0o644)
 
 
-@contextlib.contextmanager
-def _staged():
+def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
+    from setuptools import build_meta
+
     with tempfile.TemporaryDirectory(prefix="flatq-build.") as name:
-        stage = Path(name, "flatq")
+        stage, lib = Path(name, "flatq"), HERE.parent / "lib"
         for path in HERE.rglob("*"):
             parts = path.relative_to(HERE).parts
             left_out = parts[0].endswith((".egg-info", "build", "dist"))
             if path.is_file() and path.suffix != ".pyc" and not left_out:
                 _copy(path, stage.joinpath(*parts))
-        if not (stage / "flatq/sh").is_dir():
-            _copy(HERE.parent / "launch", stage / "flatq/sh/launch")
-            lib = HERE.parent / "lib"
-            for path in lib.rglob("*"):
-                # Leave out what only make install uses
-                if path.is_file() and path.suffix != ".md" and path.parent.name not in (
-                        "completion", "man", "systemd"):
-                    _copy(path, stage / "flatq/sh" / path.relative_to(lib))
-            _copy(HERE.parent / "LICENSE", stage / "LICENSE")
-        (stage / "MANIFEST.in").write_text("include build_backend.py\n")
+        for path in lib.rglob("*"):
+            # Leave out what only make install uses
+            if path.is_file() and path.suffix != ".md" and path.parent.name not in (
+                    "completion", "man", "systemd"):
+                _copy(path, stage / "flatq/sh" / path.relative_to(lib))
+        _copy(HERE.parent / "launch", stage / "flatq/sh/launch")
+        _copy(HERE.parent / "LICENSE", stage / "LICENSE")
         version = re.search(r"(?m)^flatq_version=(.+)$", (stage / "flatq/sh/flatq").read_text())
         (stage / "VERSION").write_text(version[1])
         before = Path.cwd()
         os.chdir(stage)
         try:
-            yield
+            return build_meta.build_wheel(wheel_directory, config_settings)
         finally:
             os.chdir(before)
-
-
-def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
-    from setuptools import build_meta
-
-    with _staged():
-        return build_meta.build_wheel(wheel_directory, config_settings)
-
-
-def build_sdist(sdist_directory, config_settings=None):
-    from setuptools import build_meta
-
-    with _staged():
-        return build_meta.build_sdist(sdist_directory, config_settings)

@@ -1,12 +1,6 @@
 """flatq from Python: a message queue made of POSIX shell scripts and plain files.
 
->>> from flatq import Queue
->>> jobs = Queue("jobs")      # in $FLATQ_DIR; or Queue("jobs", "/srv/spool")
->>> jobs.push(b"resize 7.png", key="7.png")
-1
->>> with jobs.reserve(wait=10) as message:    # deleted at the end
-...     print(message.id, message.tries, message.body)
-1 1 b'resize 7.png'
+Begin with help(flatq.Queue) and help(flatq.Worker); help(flatq.errors) has what they raise.
 """
 
 from __future__ import annotations

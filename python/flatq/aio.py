@@ -13,7 +13,7 @@ from .verbs import Call, T
 async def run(call: Call[T]) -> T:
     """Return the verb's answer. A cancellation ends the verb, or comes once that has succeeded."""
     loop = asyncio.get_running_loop()
-    # Not asyncio.to_thread, whose few threads may all wait; no task, which the loop's end cancels
+    # asyncio.to_thread's few threads may all wait, and the loop's end cancels a task
     ended, stopped = loop.create_future(), None
 
     def work() -> None:
@@ -39,8 +39,8 @@ async def run(call: Call[T]) -> T:
 
 
 def cancel_later() -> None:
-    """Cancel this task at its next await, so that it first returns what it was about to return."""
+    """Cancel this task at its next await, so that it first returns its answer."""
     task: Any = asyncio.current_task()
-    # From Python 3.11 on we can tell whether a timeout has withdrawn its cancellation
+    # From Python 3.11 on, a timeout may have withdrawn its cancellation
     left, less = getattr(task, "cancelling", lambda: 1), getattr(task, "uncancel", int)
     asyncio.get_running_loop().call_soon(lambda: left() and (less(), task.cancel()))

@@ -7,10 +7,9 @@ import queue
 
 
 class Error(Exception):
-    """A verb failed.
+    """A verb failed; str() is its text on stderr, `code` its exit code, below 0 for a signal.
 
-    str() is its text on stderr; `code` is its exit code, below 0 for a signal; `verb` is its name;
-    `ids`, from push_many, those of the messages that were stored.
+    `ids`, from push_many: those of the messages that were stored.
     """
 
     def __init__(self, message: str = "", code: int | None = None, verb: str = "") -> None:
@@ -63,7 +62,7 @@ class Full(Error, queue.Full):
 
 
 class Busy(Error):
-    """75: messages are left (drop), the door ended the connection, or no process can be had.
+    """75: messages are left (drop), or no process or connection can be had.
 
     73 from pressure: another client has the role.
     """

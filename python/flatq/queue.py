@@ -7,9 +7,11 @@ suspend there.
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 import operator
 import os
+import textwrap
 import warnings
 from abc import ABC, abstractmethod
 from binascii import a2b_base64
@@ -47,6 +49,24 @@ def _now(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]
     return cast("Callable[Concatenate[Any, P], T]", call)
 
 
+class _Signature(inspect.Signature):
+    """What `help` shows: no types, which the docstring has, and at most 80 columns."""
+
+    def format(self, **width: object) -> str:
+        bare = [each.replace(annotation=each.empty) for each in self.parameters.values()]
+        return textwrap.fill(str(inspect.Signature(bare)), 60, subsequent_indent=" " * 4)
+
+    __str__ = format
+
+
+def _readable(kind: type[T]) -> type[T]:
+    for method in filter(inspect.isfunction, vars(kind).values()):
+        about = inspect.signature(method)
+        method.__signature__ = _Signature(  # type: ignore[attr-defined]
+            list(about.parameters.values()), return_annotation=about.return_annotation)
+    return kind
+
+
 class Id(int):
     """A message's number; later messages have greater ones.
 
@@ -57,7 +77,7 @@ class Id(int):
 
 
 class Segment(NamedTuple):
-    """`count` claimed messages from `offset` on, in the flat files in `path`, by their names."""
+    """`count` claimed messages from `offset` on, in the flat files in `path`."""
 
     offset: int
     count: int  # type: ignore[assignment]
@@ -122,6 +142,7 @@ def _wait(block: bool, timeout: float | None) -> float:
     return 0 if not block else math.inf if timeout is None else timeout
 
 
+@_readable
 class _Queue(ABC):
     def __init__(self, name: str = "default", path: str | os.PathLike[str] | None = None, *,
                  timeout: float | None = None) -> None:
@@ -177,6 +198,7 @@ class _Queue(ABC):
         return self.shutdown()  # type: ignore[attr-defined]
 
 
+@_readable
 class AsyncQueue(_Queue):
     """Queue for asyncio: the same methods, each with `await`.
 
@@ -184,12 +206,12 @@ class AsyncQueue(_Queue):
     queue.reservations()`, `async for body in queue`.
 
     A call that is cancelled ends its verb first. If that had just succeeded,
-    its answer is returned, since nobody else will get it, and the cancellation
-    is raised at the task's next await; a timeout that came so late is dropped.
+    its answer is returned, and the cancellation is raised at the task's next
+    await; a timeout that came so late is dropped.
     """
 
     async def _run(self, call: Call[T]) -> T:
-        # asyncio takes as long to load as several verbs to run
+        # asyncio takes long to load
         from . import aio
 
         return await aio.run(call)
@@ -219,9 +241,9 @@ class AsyncQueue(_Queue):
         """Store messages, in order, and return their ids; options as for push.
 
         All or none are stored if no body has a NUL, or none has a newline; a
-        crash, or a disk that fails, may leave the first of more than 500. Else
-        they are stored one by one, and an Error has the `ids` of those that
-        were. Raises Full, Closed, Invalid.
+        crash may leave the first of more than 500. Else they are stored one by
+        one, and an Error has the `ids` of those that were. Raises Full, Closed,
+        Invalid.
         """
         every = [_body(body) for body in bodies]
         for flag, end in (("-0", b"\0"), ("-l", b"\n")):
@@ -250,8 +272,7 @@ class AsyncQueue(_Queue):
         """Take and delete all ready messages, or `count`; [] if there is none.
 
         What came before an Error or a cancellation is returned; any other
-        exception has it as `taken`. The last of these may come again. `end`
-        is deprecated: a message may hold any bytes.
+        exception has it as `taken`. The last of these may come again.
         """
         if end is not None:
             warnings.warn("Queue.drain: end is not needed", DeprecationWarning, stacklevel=4)
@@ -262,7 +283,6 @@ class AsyncQueue(_Queue):
             return _lines(call.said)
         except BaseException as error:
             taken = _lines(call.said)
-            # Return them, since nobody else will get them
             if type(error).__name__ == "CancelledError" and taken:
                 from . import aio
 
@@ -318,8 +338,8 @@ class AsyncQueue(_Queue):
     async def peek(self, state: str | None = None, *, id: int | None = None) -> bytes:
         """Return a message and leave it where it is.
 
-        It is the one with that id, or the next that is "ready", "delayed",
-        "buried" or "reserved"; None: ready. Raises Empty, Invalid.
+        The one with that id, or the next "ready" (None), "delayed", "buried" or
+        "reserved" one. Raises Empty, Invalid.
         """
         operands = () if id is None else (f"{self.name}:{int(id)}",)
         return await self._call("peek", bytes, *operands, s=state)
@@ -429,6 +449,7 @@ class AsyncQueue(_Queue):
                 yield await self.pop()
 
 
+@_readable
 class Queue(_Queue):
     """A queue of flatq: each method runs a verb, which is a process.
 
@@ -486,9 +507,9 @@ class Queue(_Queue):
     def reservations(self, *, wait: float = 0, lease: float | None = None) -> Iterator[Reserved]:
         """Reserve one message after the other, until nothing comes.
 
-        Each is deleted when the next turn of the loop begins. An exception in
-        the loop, and `break`, give it back: if it is done, call its `delete`
-        before. wait: seconds to wait for each; lease: as for reserve.
+        Each is deleted when the next turn of the loop begins; an exception and
+        `break` give it back, unless you have deleted it. wait: seconds to wait
+        for each; lease: as for reserve.
         """
         with suppress(Empty, Closed):
             while True:

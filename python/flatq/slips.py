@@ -1,7 +1,4 @@
-"""What the names of slips and of flat files say, and how the verbs treat files of a spool.
-
-lib/README.md (Body and slip) and lib/engine/flat.sh have the tables of the names.
-"""
+"""What the names of slips and of flat files say (lib/README.md, lib/engine/flat.sh)."""
 
 from __future__ import annotations
 
@@ -21,11 +18,7 @@ _FLAT = re.compile(
 
 
 class Slip(NamedTuple):
-    """A slip's name.
-
-    born: hundredths of a second since 1970. key: `-` or a hash. owner, deadline: in out/ and done/
-    alone, else `0` and zeros.
-    """
+    """A slip's name; owner and deadline, in out/ and done/ alone, are else `0` and zeros."""
 
     priority: int
     id: int
@@ -47,10 +40,7 @@ class Slip(NamedTuple):
 
 
 class Flat(NamedTuple):
-    """A flat file's name: it has `lines` messages, from `first` to `last`.
-
-    tries: how often the whole file came back, which counts beside those of each slip.
-    """
+    """A flat file's name: `lines` messages, from `first` to `last`; `tries` of the whole file."""
 
     priority: int
     first: int

@@ -8,7 +8,6 @@ import os
 import re
 import signal
 import subprocess
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -49,8 +48,8 @@ def start(words: list[str], **how: Any) -> subprocess.Popen[bytes]:
 
 @functools.lru_cache(None)
 def with_us(pid: int) -> tuple[str, ...]:
-    """Return words before a command of ours that end it with our thread, if the system has them."""
-    # RACE: if we are killed before setpriv runs, no signal comes: so look whose child it is
+    """Return words before a command that end it with our thread, if the system has them."""
+    # RACE: if we are killed before setpriv runs, no signal comes: look whose child it is
     look = '[ "$PPID" = "$0" ] && exec "$@"'
     words = ("setpriv", "--pdeathsig", "TERM", "sh", "-c", look, str(pid))
     with contextlib.suppress(FileNotFoundError):
@@ -59,18 +58,15 @@ def with_us(pid: int) -> tuple[str, ...]:
 
 
 def _file() -> IO[bytes]:
-    try:
-        return open(os.memfd_create("flatq"), "w+b")
-    except (AttributeError, OSError):
-        return tempfile.TemporaryFile()
+    return open(os.memfd_create("flatq"), "w+b")
 
 
 @dataclass
 class Call(Generic[T]):
     """A verb and how to parse its answer; it runs in `with call:`, and at the end has ended.
 
-    It reads and writes files, not pipes: a caller that is killed cuts no message short, and one
-    that is interrupted loses no answer. `timeout`: seconds until the verb is ended.
+    It reads and writes files: a caller that is killed cuts no message short, and one that is
+    interrupted loses no answer. `timeout`: seconds until the verb is ended.
     """
 
     verb: str
@@ -131,7 +127,7 @@ class Call(Generic[T]):
                 self.ends(GRACE)
 
     def result(self) -> T:
-        """Return the answer of the verb, which has ended. Raises its Error."""
+        """Return the answer of the verb. Raises its Error."""
         status = self.process.returncode
         if status and self.stopped:
             raise TimedOut(f"{self.verb}: ended after {self.timeout} seconds", None, self.verb)
@@ -146,7 +142,7 @@ def run(call: Call[T]) -> T:
         with call:
             call.ends(call.timeout)
     except BaseException:
-        # If it ended before the signal, nobody else would give the message back
+        # Nobody else would give the message back
         if call.verb == "reserve" and call.said:
             with contextlib.suppress(Error):
                 call.result().release()  # type: ignore[attr-defined]

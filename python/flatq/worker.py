@@ -1,9 +1,8 @@
-"""A worker that runs a Python function for each message: `flatq work`, with this as its command.
+"""`flatq work` with a Python function as its command.
 
     from flatq import Worker
 
     Worker("shop.images:resize", ["urgent", "jobs"], jobs=2, limit=300).run()
-    Worker(resize, until_empty=True).run()
 
 The function, which may be an `async` one, is called with the message's bytes, in a process of its
 own, with the environment that `flatq work -h` describes. If it returns, the message is deleted. If
@@ -16,10 +15,10 @@ buried with the reason `exit-70`, or SystemExit's number. In a shell:
 from __future__ import annotations
 
 import contextlib
-import importlib
 import importlib.util
 import inspect
 import os
+import pkgutil
 import signal
 import subprocess
 import sys
@@ -31,18 +30,20 @@ from typing import Any
 
 from .command import complain, on_signals
 from .errors import Invalid, error_of
+from .queue import _readable
 from .verbs import home, start, with_us
 
 Job = Callable[[bytes], object]
 
 
+@_readable
 class Worker:
     """Runs `job` for each message of `queues`, of which the first come first.
 
     Parameters
     ----------
     job : a function of a module or a script, or its path,
-        "package.module:name" or "path/to/file.py:name"; else ValueError
+        "package.module:name" or "path/to/file.py:name"
     path : the spool
     jobs : processes side by side
     lease, limit : seconds until a worker that hangs, and a job, is given up
@@ -67,7 +68,6 @@ class Worker:
                  "w": 0 if until_empty else wait}
         self.options = [word for letter, value in given.items() if value is not None
                         for word in (f"-{letter}", str(value))]
-        # In a process of its own, as each job
         if subprocess.run([sys.executable, "-m", "flatq.worker", "--import", self.job],
                           env=self.environment(), stdin=subprocess.DEVNULL).returncode == 127:
             raise Invalid(f"work: '{self.job}' cannot be imported", 65, "work")
@@ -87,8 +87,8 @@ class Worker:
         """Work until told to stop, or until all is done.
 
         In the main thread, QUIT, TERM, INT and HUP are passed on to `flatq
-        work`, which acts on them; it also stops if we are killed. Raises
-        Closed, Disk, Denied, Invalid.
+        work`, which stops if we are killed, too. Raises Closed, Disk, Denied,
+        Invalid.
         """
         process: subprocess.Popen[bytes] | None = None
         came: list[int] = []
@@ -103,7 +103,7 @@ class Worker:
             # ValueError: not in the main thread
             with contextlib.suppress(ValueError):
                 before = on_signals(passed)
-            # In a session of its own: we pass on ^C from a terminal, so it must not get that twice
+            # In a session of its own: else it gets ^C from the terminal, and again from us
             process = start([*with_us(os.getpid()), *self.command()], env=self.environment())
             for number in came:
                 process.send_signal(number)
@@ -122,42 +122,32 @@ class Worker:
 
 def path_of(job: Job) -> str:
     """Return the path by which a function can be imported. Raises ValueError."""
-    name, module = getattr(job, "__qualname__", ""), getattr(job, "__module__", "")
-    own = inspect.ismethod(job) and not inspect.isclass(job.__self__)
-    if not name or "<" in name or not module or own:
-        raise ValueError(f"{job!r} cannot be imported: only a function of a module can be a job")
+    name, module = getattr(job, "__qualname__", "<"), getattr(job, "__module__", "")
     if module == "__main__":
         script: Any = sys.modules["__main__"]
-        if script.__spec__:
-            module = script.__spec__.name
-        else:
-            module = os.path.abspath(getattr(script, "__file__", None) or "")
-            if not module.endswith(".py"):
-                raise ValueError(f"{job!r} cannot be imported: no file of its script ends in .py")
+        file = os.path.abspath(getattr(script, "__file__", None) or "")
+        module = script.__spec__.name if script.__spec__ else file if file[-3:] == ".py" else ""
+    if not module or "<" in name or inspect.ismethod(job) and not inspect.isclass(job.__self__):
+        raise ValueError(f"{job!r} cannot be imported: a job is a function of a module or of a .py")
     return f"{module}:{name}"
 
 
 def load(path: str) -> Job:
     """Return the function at "package.module:name" or "file.py:name".
 
-    Raises ImportError, AttributeError.
+    Raises ImportError, AttributeError, FileNotFoundError.
     """
-    name_of_module, _, name = path.rpartition(":" if ":" in path else ".")
-    if not name_of_module or not name:
-        raise ImportError(f"'{path}' is no package.module:name")
-    if name_of_module.endswith(".py"):
+    script, _, name = path.rpartition(":")
+    if script.endswith(".py"):
         # Not as __main__, so that the script does not run again
-        spec = importlib.util.spec_from_file_location("__flatq_job__", name_of_module)
-        if spec is None or spec.loader is None or not os.path.isfile(name_of_module):
-            raise ImportError(f"no file '{name_of_module}'")
-        module = importlib.util.module_from_spec(spec)
-        sys.modules["__flatq_job__"] = module
+        spec: Any = importlib.util.spec_from_file_location("__flatq_job__", script)
+        module = sys.modules["__flatq_job__"] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
-    else:
-        module = importlib.import_module(name_of_module)
-    found: Any = module
-    for part in name.split("."):
-        found = getattr(found, part)
+        path = f"__flatq_job__:{name}"
+    try:
+        found = pkgutil.resolve_name(path)
+    except ValueError:
+        raise ImportError(f"'{path}' is no package.module:name") from None
     if not callable(found):
         raise ImportError(f"'{path}' cannot be called")
     if inspect.isgeneratorfunction(found) or inspect.isasyncgenfunction(found):
@@ -170,10 +160,7 @@ async def _awaited(done: Any) -> None:
 
 
 def main() -> int:
-    """Work on one message from standard input.
-
-    Return 127 if there is no such function: the worker stops and keeps the message.
-    """
+    """Work on the message from standard input; 127: no such function, the worker stops."""
     words = [word for word in sys.argv[1:] if word != "--import"]
     if len(words) != 1 or words[0] == "-h":
         complain("usage: flatq work ... -- python3 -m flatq.worker PACKAGE.MODULE:FUNCTION\n")
@@ -194,11 +181,9 @@ def main() -> int:
     try:
         done = job(body)
         if inspect.isgenerator(done) or inspect.isasyncgen(done):
-            # Of a function behind a decorator, load() does not see that
             complain(f"worker: '{words[0]}' has a yield: to call it does nothing\n")
             return 127
         if inspect.isawaitable(done):
-            # Import it only now: asyncio takes long to load
             import asyncio
 
             asyncio.run(_awaited(done))
