@@ -119,7 +119,8 @@ class Scenario:
     old: Any = ()
     verb: str = ""  # else the first word of `act`
     ordered: bool = True  # in the order of `order`
-    delivers: bool = False  # it prints the messages that it takes away
+    # it prints the messages that it takes away, as pop, drain and work do anyway
+    delivers: bool = False
     beside: bool = False  # another takes it away, by a pop: after a power cut it may come again
     instead: bool = False  # if the first message cannot be read, the second may be delivered
     atomic: bool = False  # `new`, and `old`, are all there or none of them is
@@ -148,6 +149,8 @@ class Scenario:
             object.__setattr__(self, name, value)
 
         fill("verb", self.verb or self.act[0])
+        takes = self.verb in ("pop", "drain", "work")
+        fill("delivers", self.delivers or takes and bool(self.old))
         if isinstance(self.new, int):
             fill("new", lines(self.order - self.new + 1, self.order))
         for name in ("order", "old"):
@@ -160,8 +163,8 @@ def v(text: str, stdin: bytes = b"") -> Words:
     return (*text.split(), stdin)
 
 
-def killed(pattern: str, words: Words) -> Words:
-    return ("CRASH", pattern, *words)
+def killed(pattern: str, words: Words | str) -> Words:
+    return ("CRASH", pattern, *verb(words))
 
 
 def lines(first: int, last: int) -> tuple[bytes, ...]:
@@ -239,9 +242,11 @@ def build(system: System, scenario: Scenario, spool: Path) -> Words:
 PID_MAX = 1 << 22  # the greatest that Linux lets be set
 BIG = bytes(range(256)) * 27  # NULs and newlines; three pages of a file
 LARGE = b"0123456789abcdef" * 16384  # is written in 64 pieces, while a pipe holds 16
-FLAT = (*pushes(1, 6), v("wal"))
-LEASED = (*pushes(1, 2), v("reserve -t 999999 q"))
-CLAIMED = (*pushes(1, 3), v("claim -c me -n 2 q"))
+ONE, TWO, THREE = (pushes(1, last) for last in (1, 2, 3))
+FLAT = (*pushes(1, 6), "wal")
+LEASED = (*TWO, "reserve -t 999999 q")
+CLAIMED = (*THREE, "claim -c me -n 2 q")
+ON_EXPIRY = (*ONE, "reserve -t 0 q")
 MANY = b"\n".join(lines(3, 140))
 POPS = '"$lib/pop" -w 3 q'
 PUSHES = '"$lib/push" -w 3 q'
@@ -277,263 +282,243 @@ def http(method: str, query: str, body: bytes = b"", chunked: bool = False) -> W
         + body)
 
 
-ON_EXPIRY = (*pushes(1, 1), v("reserve -t 0 q"))
+def make(name: str, before: Sequence[Words | str], act: Words | str, order: Any,
+        **more: Any) -> Scenario:
+    """A scenario. A text is a verb without input."""
+    return Scenario(name, tuple(map(verb, before)), verb(act), order, **more)
 
 
-def _basic() -> list[Scenario]:
-    make = Scenario
-    return [
-        make("first push", (), v("push q", b"m1"), 1, new=1),
-        make("push", pushes(1, 2), v("push q", b"m3"), 3, new=1),
-        make("push empty", pushes(1, 1), v("push q"), (b"m1", b""), new=(b"",)),
-        make("push binary", pushes(1, 1), v("push q", BIG), (b"m1", BIG), new=(BIG,)),
-        make("push 256 KiB", pushes(1, 1), v("push q", LARGE), (b"m1", LARGE), new=(LARGE,)),
-        make("push -n", pushes(1, 1), v("push -n 2 q", b"m2"), 2, new=1),
-        make("push -e", pushes(1, 1), v("push -e q", b"m2\n.\nmore"), (b"m1", b"m2\n"),
-        new=(b"m2\n",)),
-        make("push -d", pushes(1, 1), v("push -d 999999 q", b"m2"), 2, new=1, ends="delayed",
-        subject=b"m2"),
-        make("push -k", pushes(1, 1), v("push -k key q", b"m2"), 2, new=1, key="key"),
-        make("push -k again", pushes(1, 1, "-k", "key"), v("push -k key q", b"m2"), 1, key="key"),
-        make("push -k after a killed drain", (*pushes(1, 2), killed("unlink q/out/", v("drain q"))),
-        v("push -k key q", b"m3"),
-             lines(3, 3), lines(3, 3), key="key"),
-        make("push -p", pushes(2, 3), v("push -p 7 q", b"m1"), 3, new=lines(1, 1)),
-        make("push into a bound", (v("create -b 3 q"), *pushes(1, 2)), v("push q", b"m3"), 3,
-        new=1),
-        make("push, new range", pushes(1, 2), v("push q", b"m3"), 3, new=1, prepare=full_range),
-        make("push -l, few", pushes(1, 2), v("push -l q", b"m3\nm4\n"), 4, new=2, atomic=True),
-        make("push -l", pushes(1, 2), v("push -l q", MANY), 140, new=138, atomic=True),
-        make("push -l into a block that is there", (v("push -l q", b"\n".join(lines(1, 120))),),
-        v("push -l q", b"\n".join(lines(121, 240))),
-             240, new=120, atomic=True),
-        make("push -0", pushes(1, 2), v("push -0 q", b"m3\0\0m\n5\0"),
-        (b"m1", b"m2", b"m3", b"", b"m\n5"), new=(b"m3", b"", b"m\n5"), atomic=True),
-        make("pop", pushes(1, 3), v("pop q"), 3, old=1, delivers=True),
-        make("pop binary", (v("push q", BIG),), v("pop q"), (BIG,), old=(BIG,), delivers=True),
-        make("pop 256 KiB", (v("push q", LARGE), *pushes(2, 2)), v("pop q"), (LARGE, b"m2"),
-        old=(LARGE,), delivers=True),
-        make("pop with a key", pushes(1, 1, "-k", "key"), v("pop q"), 1, old=1, delivers=True,
-        key="key"),
-        make("pop from a flat file", FLAT, v("pop q"), 6, old=1, delivers=True),
-        make("pop, expired", ON_EXPIRY, v("pop q"), 1, old=1, delivers=True),
-        make("pop, due", pushes(1, 2, "-d", "999999"), v("pop q"), 2, old=1, delivers=True,
-        instead=True, prepare=layout.age),
-        make("pop, dead owner", (*pushes(1, 2), killed("open q/done/", v("pop q"))), v("pop q"), 2,
-        old=1, delivers=True,
-             instead=True),
-        make("pop of two queues", (v("create p"), *pushes(1, 2)), v("pop p q"), 2, old=1,
-        delivers=True),
-        make("pop -l", (*FLAT, *pushes(7, 9)), v("pop -l -n 8 q"), 9, old=8, delivers=True),
-        make("drain", (*FLAT, *pushes(7, 9)), v("drain q"), 9, old=9, delivers=True),
-        make("drain -a", (*FLAT, *pushes(7, 9)), v("drain -a q", b"ok\nok\n"), 9, old=9,
-        delivers=True),
-        make("drain, too many tries", (v("create -m 1 q"), *pushes(1, 1), killed("open q/done/",
-        v("drain q")), *pushes(2, 2)), v("drain q"), 2, old=lines(2, 2), delivers=True,
-        ordered=False),
-        make("reserve", pushes(1, 2), v("reserve -t 999999 q"), 2, ends="reserved"),
-        make("delete", LEASED, v("delete RECEIPT"), 2, old=1),
-        make("delete, expired", (*LEASED, v("touch -t 0 RECEIPT"), v("wal")), v("delete RECEIPT"),
-        2, old=1),
-        make("delete with a key", (*pushes(1, 1, "-k", "key"), *pushes(2, 2),
-        v("reserve -t 999999 q")),
-             v("delete RECEIPT"), 2, old=1, key="key"),
-        make("delete in a flat file", FLAT, v("delete q:4"), 6, old=lines(4, 4)),
-        make("release", LEASED, v("release RECEIPT"), 2, ends="ready"),
-        make("release -p -d", LEASED, v("release -p 70000 -d 999999 RECEIPT"), 2, ordered=False,
+def verb(given: Words | str) -> Words:
+    return v(given) if isinstance(given, str) else given
+
+
+BASIC = [
+    make("first push", (), v("push q", b"m1"), 1, new=1),
+    make("push", TWO, v("push q", b"m3"), 3, new=1),
+    make("push empty", ONE, "push q", (b"m1", b""), new=(b"",)),
+    make("push binary", ONE, v("push q", BIG), (b"m1", BIG), new=(BIG,)),
+    make("push 256 KiB", ONE, v("push q", LARGE), (b"m1", LARGE), new=(LARGE,)),
+    make("push -n", ONE, v("push -n 2 q", b"m2"), 2, new=1),
+    make("push -e", ONE, v("push -e q", b"m2\n.\nmore"), (b"m1", b"m2\n"), new=(b"m2\n",)),
+    make("push -d", ONE, v("push -d 999999 q", b"m2"), 2, new=1, ends="delayed", subject=b"m2"),
+    make("push -k", ONE, v("push -k key q", b"m2"), 2, new=1, key="key"),
+    make("push -k again", pushes(1, 1, "-k", "key"), v("push -k key q", b"m2"), 1, key="key"),
+    make("push -k after a killed drain", (*TWO, killed("unlink q/out/", "drain q")),
+        v("push -k key q", b"m3"), lines(3, 3), new=lines(3, 3), key="key"),
+    make("push -p", pushes(2, 3), v("push -p 7 q", b"m1"), 3, new=lines(1, 1)),
+    make("push into a bound", ("create -b 3 q", *TWO), v("push q", b"m3"), 3, new=1),
+    make("push, new range", TWO, v("push q", b"m3"), 3, new=1, prepare=full_range),
+    make("push -l, few", TWO, v("push -l q", b"m3\nm4\n"), 4, new=2, atomic=True),
+    make("push -l", TWO, v("push -l q", MANY), 140, new=138, atomic=True),
+    make("push -l into a block that is there", (v("push -l q", b"\n".join(lines(1, 120))),),
+        v("push -l q", b"\n".join(lines(121, 240))), 240, new=120, atomic=True),
+    make("push -0", TWO, v("push -0 q", b"m3\0\0m\n5\0"), (b"m1", b"m2", b"m3", b"", b"m\n5"),
+        new=(b"m3", b"", b"m\n5"), atomic=True),
+    make("pop", THREE, "pop q", 3, old=1),
+    make("pop binary", (v("push q", BIG),), "pop q", (BIG,), old=(BIG,)),
+    make("pop 256 KiB", (v("push q", LARGE), *pushes(2, 2)), "pop q", (LARGE, b"m2"), old=(LARGE,)),
+    make("pop with a key", pushes(1, 1, "-k", "key"), "pop q", 1, old=1, key="key"),
+    make("pop from a flat file", FLAT, "pop q", 6, old=1),
+    make("pop, expired", ON_EXPIRY, "pop q", 1, old=1),
+    make("pop, due", pushes(1, 2, "-d", "999999"), "pop q", 2, old=1, instead=True,
+        prepare=layout.age),
+    make("pop, dead owner", (*TWO, killed("open q/done/", "pop q")), "pop q", 2, old=1,
+        instead=True),
+    make("pop of two queues", ("create p", *TWO), "pop p q", 2, old=1),
+    make("pop -l", (*FLAT, *pushes(7, 9)), "pop -l -n 8 q", 9, old=8),
+    make("drain", (*FLAT, *pushes(7, 9)), "drain q", 9, old=9),
+    make("drain -a", (*FLAT, *pushes(7, 9)), v("drain -a q", b"ok\nok\n"), 9, old=9),
+    make("drain, too many tries", ("create -m 1 q", *ONE, killed("open q/done/", "drain q"),
+        *pushes(2, 2)), "drain q", 2, old=lines(2, 2), ordered=False),
+    make("reserve", TWO, "reserve -t 999999 q", 2, ends="reserved"),
+    make("delete", LEASED, "delete RECEIPT", 2, old=1),
+    make("delete, expired", (*LEASED, "touch -t 0 RECEIPT", "wal"), "delete RECEIPT", 2, old=1),
+    make("delete with a key", (*pushes(1, 1, "-k", "key"), *pushes(2, 2), "reserve -t 999999 q"),
+        "delete RECEIPT", 2, old=1, key="key"),
+    make("delete in a flat file", FLAT, "delete q:4", 6, old=lines(4, 4)),
+    make("release", LEASED, "release RECEIPT", 2, ends="ready"),
+    make("release -p -d", LEASED, "release -p 70000 -d 999999 RECEIPT", 2, ordered=False,
         ends="delayed"),
-        make("release, too many tries", (v("create -m 1 q"), *LEASED), v("release RECEIPT"), 2,
-             ordered=False, ends="buried"),
-        make("touch", LEASED, v("touch -t 9999999 RECEIPT"), 2, ends="reserved"),
-        make("bury", LEASED, v("bury RECEIPT"), 2, ordered=False, ends="buried"),
-        make("kick", (*LEASED, v("bury RECEIPT")), v("kick q"), 2, ordered=False, ends="ready"),
-        make("kick, delayed", pushes(1, 2, "-d", "999999"), v("kick -n 9 q"), 2, ends="ready"),
-        # another consumer has the message meanwhile
-        make("old receipts", (*pushes(1, 1), v("reserve -t 0 q"), ("sh",
-        '"$0/reserve" -t 999999 q', b"")), ("sh", 'for verb in delete release bury touch; do '
-        '"$0/$verb" RECEIPT; [ $? = 66 ] || exit 74; done', b""), 1, ends="reserved", complaints=4),
-        make("peek into a flat file", FLAT, v("peek q"), 6),
-        make("close", pushes(1, 2), v("close q"), 2),
-        make("drop -f", pushes(1, 3), v("drop -f q"), 3, old=3, atomic=True),
-        make("create", (v("push p", b"other"),), v("create -b 5 q"), ()),
-        make("create again", (*pushes(1, 2), v("close q")), v("create -b 5 -m 3 q"), 2),
-        make("doctor", (*FLAT, *pushes(7, 8), killed("open q/wal/", v("push q", b"m9"))),
-        v("doctor"), 8),
-        make("work", pushes(1, 2), v("work -n 1 -w 0 -q q -- cat"), 2, old=1, delivers=True,
-        complaints=3),
-        make("work, the command fails", pushes(1, 2), v("work -n 1 -w 0 -q q -- false"), 2,
-             ordered=False, ends="delayed", complaints=3),
-        make("pop -w", (*pushes(1, 1), v("reserve -t 999999 q")),
-        ("sh", waiting(POPS, "wait", '"$lib/release" RECEIPT'), b""),
-             1, old=1, verb="pop", delivers=True, complaints=2),
-        make("push -w", (v("create -b 1 q"), *pushes(1, 1)), ("sh", waiting(PUSHES, "room",
-        '"$lib/pop" q >/dev/null'), b"m2"), 2,
-             new=1, old=1, verb="push", beside=True, complaints=2),
-        make("claim", pushes(1, 3), v("claim -c me -n 2 q"), 3, ends="claimed"),
-        make("claim, a flat file", (*FLAT, *pushes(7, 8)), v("claim -c me q"), 8, ends="claimed"),
-        make("claim, more", (*CLAIMED, *pushes(11, 12)), v("claim -c me q"),
-        (*lines(1, 3), *lines(11, 12)), ends="claimed"),
-        make("settle", CLAIMED, v("settle -c me 2 q"), 3, old=2, atomic=True),
-        make("settle, two segments", (*pushes(1, 3), v("claim -c me -n 1 q"),
-        v("claim -c me -n 2 q")),
-             v("settle -c me 2 q"), 3, old=2, atomic=True),
-        make("settle keys", (*pushes(1, 1, "-k", "key"), v("claim -c me q")), v("settle -c me 1 q"),
-        1,
-             old=1, key="key"),
-        make("unclaim", CLAIMED, v("unclaim -c me q"), 3, ends="ready"),
-        make("unclaim, two segments", (*FLAT, *pushes(7, 8), v("claim -c me -n 6 q"),
-        v("claim -c me q")),
-             v("unclaim -c me q"), 8, ends="ready"),
-    ]
-
-
-def _doors() -> list[Scenario]:
-    def make(door: str, name: str, before: tuple[Words, ...], request: bytes, order: Any, *,
-            complaints: int = 3, **more: Any) -> Scenario:
-        act: Words = (door, request)
-        return Scenario(f"{door}: {name}", before, act, order, complaints=complaints, **more)
-
-    def line(*args: Any, **more: Any) -> Scenario:
-        return make("handler", *args, complaints=2, **more)
-
-    def stalk(*args: Any, **more: Any) -> Scenario:
-        return make("beanstalk", *args, **more)
-
-    def web(name: str, before: tuple[Words, ...], request: Words, order: Any,
-            **more: Any) -> Scenario:
-        more = {"complaints": 2, "says": b"HTTP/1.1 200", **more}
-        return make("http", name, before, request[-1], order, **more)
-
-    def handed(seconds: int, *more: Words) -> tuple[Words, ...]:
-        get = http("GET", f"group-id=q&visibility-timeout={seconds}")
-        return (*pushes(1, 2), get, *more)
-
-    two, put, taken = pushes(1,
-        2), b"use q\r\nput 65536 %d 60 2\r\nm2\r\n", b"watch q\r\nreserve\r\n"
-    buried = (*LEASED, v("bury RECEIPT"))
-    patch = "receipt-id=RECEIPT&visibility-timeout="
-    return [
-        line("push", pushes(1, 1), b"push q\nm2", 2, new=1),
-        line("push -n", pushes(1, 1), b"push -n 2 q\nm2", 2, new=1),
-        line("push -e", pushes(1, 1), b"push -e q\nm2\n.\n", (b"m1", b"m2\n"), new=(b"m2\n",)),
-        line("pop", two, b"pop q\n", 2, old=1, delivers=True),
-        line("reserve", two, b"reserve -t 999999 q\n", 2, ends="reserved"),
-        line("delete", LEASED, b"delete RECEIPT\n", 2, old=1),
-        stalk("put", pushes(1, 1), put % 0, 2, new=1, says=b"INSERTED"),
-        stalk("put, delayed", pushes(1, 1), put % 999999, 2, new=1, ends="delayed", subject=b"m2",
-            says=b"INSERTED"),
-        stalk("reserve, touch, delete", two, taken + b"touch 1\r\ndelete 1\r\n", 2, old=1,
-            says=b"DELETED", complaints=4),
-        stalk("reserve, release", two, taken + b"release 1 65536 999999\r\n", 2, ends="delayed",
-            says=b"RELEASED"),
-        stalk("reserve, bury", two, taken + b"bury 1 65536\r\n", 2, ordered=False, ends="buried",
-            says=b"BURIED"),
-        stalk("kick-job", buried, b"kick-job 1\r\n", 2, ordered=False, ends="ready",
-        says=b"KICKED"),
-        stalk("reserve-job", (v("create -b 4 q"), *buried), b"reserve-job 1\r\n", 2, ordered=False,
-            says=b"RESERVED"),
-        web("POST", pushes(1, 1), http("POST", "group-id=q", b"m2"), 2, new=1),
-        web("POST, chunked", pushes(1, 1), http("POST", "group-id=q",
-            b"1\r\nm\r\n1\r\n2\r\n0\r\n\r\n", chunked=True), 2, new=1),
-        web("POST, batch", pushes(1, 1), http("POST", "group-id=q&batch=1", b"2\nm2\n2\nm3\n"), 3,
-            new=2, singly=True, says=rb"\r\n\r\n200 .*\n200 ", complaints=3),
-        web("GET", two, http("GET", "visibility-timeout=9999"), 2, ends="reserved",
-            says=b"\r\n\r\nm1"),
-        web("DELETE", handed(9999), http("DELETE", "receipt-id=RECEIPT"), 2, old=1),
-        web("DELETE, twice", handed(9999), http("DELETE", "receipt-id=RECEIPT&receipt-id=RECEIPT"),
-        2,
-            old=1, says=b"\r\n\r\n200 ", denies=1, complaints=3),
-        web("PATCH", handed(9999), http("PATCH", patch + "9999"), 2, ends="reserved"),
-        web("PATCH, lease over", handed(0), http("PATCH", patch + "9999"), 2, ends="reserved"),
-        web("PATCH, refused", handed(0, v("wal"), ("sh", '"$0/reserve" -t 999999 q', b"")),
-            http("PATCH", patch + "0"), 2, ends="reserved", says=b"HTTP/1.1 204", denies=1),
-        make("small-stalk", "put", (v("push default", b"m1"),), b"put 65536 60\r\nm2\r\n", 2, new=1,
-            says=b"INSERTED", queue="default"),
-        make("small-stalk", "reserve, release", (v("push default", b"m1"),),
-            b"reserve\r\nrelease 1 65536\r\n", 1, ends="ready", says=b"RELEASED", queue="default"),
-    ]
-
-
-def _checkpoints() -> list[Scenario]:
-    """The checkpoint, on sound queues and after every kind of wreck."""
-    def make(name: str, before: tuple[Words, ...], order: Any, **more: Any) -> Scenario:
-        return Scenario(f"checkpoint{name}", before, v("wal"), order, **more)
-
-    push, pop, bulk = v("push q", b"m3"), v("pop q"), v("drain q")
-    fold = [("at its first slip", "rename q/wal/.* q/fold/"), ("among its slips",
-        "3#rename q/wal/.* q/fold/"), ("before its file", "open q/tmp/"),
-            ("in its file", "write q/tmp/"), ("before the commit", "rename q/tmp/.* q/queue/"),
-            ("after the commit", "unlink q/body/"),
-            ("among the bodies", "3#unlink q/body/"), ("among the run", "3#unlink q/fold/"),
-            ("before the run goes", "rmdir q/fold/")]
-    unfold = [("before its bodies", "mkdir q/tmp/"), ("among its bodies", "4#open q/body/"),
-        ("in a body", "4#write q/body/"),
-              ("before the commit", "rename .* q/unfold/"), ("after the commit",
-              "rename q/tmp/.* q/head/"), ("at the end", "unlink q/unfold/"),
-              ("before the block goes", "rmdir q/queue/")]
-    return [
-        make(", nothing", pushes(1, 1), 1),
-        make(" folds", (*FLAT, *pushes(7, 11), *pushes(12, 16, "-p", "7")),
-        (*lines(12, 16), *lines(1, 11))),
-        make(" sweeps", (*pushes(1, 4), pop, pop), lines(3, 4)),
-        make(" sweeps keys", (*pushes(1, 1, "-k", "key"), *pushes(2, 3), pop), lines(2, 3),
+    make("release, too many tries", ("create -m 1 q", *LEASED), "release RECEIPT", 2, ordered=False,
+        ends="buried"),
+    make("touch", LEASED, "touch -t 9999999 RECEIPT", 2, ends="reserved"),
+    make("bury", LEASED, "bury RECEIPT", 2, ordered=False, ends="buried"),
+    make("kick", (*LEASED, "bury RECEIPT"), "kick q", 2, ordered=False, ends="ready"),
+    make("kick, delayed", pushes(1, 2, "-d", "999999"), "kick -n 9 q", 2, ends="ready"),
+    # another consumer has the message meanwhile
+    make("old receipts", (*ONE, "reserve -t 0 q", ("sh", '"$0/reserve" -t 999999 q', b"")),
+        ("sh", 'for verb in delete release bury touch; do "$0/$verb" RECEIPT; [ $? = 66 ] ||'
+        ' exit 74; done', b""), 1, ends="reserved", complaints=4),
+    make("peek into a flat file", FLAT, "peek q", 6),
+    make("close", TWO, "close q", 2),
+    make("drop -f", THREE, "drop -f q", 3, old=3, atomic=True),
+    make("create", (v("push p", b"other"),), "create -b 5 q", ()),
+    make("create again", (*TWO, "close q"), "create -b 5 -m 3 q", 2),
+    make("doctor", (*FLAT, *pushes(7, 8), killed("open q/wal/", v("push q", b"m9"))), "doctor", 8),
+    make("work", TWO, "work -n 1 -w 0 -q q -- cat", 2, old=1, complaints=3),
+    make("work, the command fails", TWO, "work -n 1 -w 0 -q q -- false", 2, ordered=False,
+        ends="delayed", complaints=3),
+    make("pop -w", (*ONE, "reserve -t 999999 q"), ("sh", waiting(POPS, "wait",
+        '"$lib/release" RECEIPT'), b""), 1, old=1, verb="pop", complaints=2),
+    make("push -w", ("create -b 1 q", *ONE), ("sh", waiting(PUSHES, "room",
+        '"$lib/pop" q >/dev/null'), b"m2"), 2, new=1, old=1, verb="push", beside=True,
+        complaints=2),
+    make("claim", THREE, "claim -c me -n 2 q", 3, ends="claimed"),
+    make("claim, a flat file", (*FLAT, *pushes(7, 8)), "claim -c me q", 8, ends="claimed"),
+    make("claim, more", (*CLAIMED, *pushes(11, 12)), "claim -c me q", (*lines(1, 3),
+        *lines(11, 12)), ends="claimed"),
+    make("settle", CLAIMED, "settle -c me 2 q", 3, old=2, atomic=True),
+    make("settle, two segments", (*THREE, "claim -c me -n 1 q", "claim -c me -n 2 q"),
+        "settle -c me 2 q", 3, old=2, atomic=True),
+    make("settle keys", (*pushes(1, 1, "-k", "key"), "claim -c me q"), "settle -c me 1 q", 1, old=1,
         key="key"),
-        make(", expired", ON_EXPIRY, 1),
-        make(", due", pushes(1, 2, "-d", "999999"), 2, prepare=layout.age),
-        make(", too many tries", (v("create -m 1 q"), *pushes(1, 2), v("reserve -t 0 q")), 2,
-        ordered=False),
-        make(", old range", pushes(1, 2), 2, prepare=old_range),
-        make(" after a push killed before its slip", (*pushes(1, 2), killed("open q/wal/", push)),
+    make("unclaim", CLAIMED, "unclaim -c me q", 3, ends="ready"),
+    make("unclaim, two segments", (*FLAT, *pushes(7, 8), "claim -c me -n 6 q", "claim -c me q"),
+        "unclaim -c me q", 8, ends="ready"),
+]
+
+
+# ---- doors: a connection each
+
+
+def door(name: str, title: str, before: Sequence[Words | str], request: bytes, order: Any,
+        complaints: int = 3, **more: Any) -> Scenario:
+    return make(f"{name}: {title}", before, (name, request), order, complaints=complaints, **more)
+
+
+line = functools.partial(door, "handler", complaints=2)
+stalk = functools.partial(door, "beanstalk")
+
+
+def web(title: str, before: Sequence[Words | str], request: Words, order: Any,
+        **more: Any) -> Scenario:
+    more = {"complaints": 2, "says": b"HTTP/1.1 200", **more}
+    return door("http", title, before, request[-1], order, **more)
+
+
+def handed(seconds: int, *more: Words | str) -> tuple[Words | str, ...]:
+    return (*TWO, http("GET", f"group-id=q&visibility-timeout={seconds}"), *more)
+
+
+PUT, TAKEN = b"use q\r\nput 65536 %d 60 2\r\nm2\r\n", b"watch q\r\nreserve\r\n"
+BURIED = (*LEASED, "bury RECEIPT")
+PATCH = "receipt-id=RECEIPT&visibility-timeout="
+DOORS = [
+    line("push", ONE, b"push q\nm2", 2, new=1),
+    line("push -n", ONE, b"push -n 2 q\nm2", 2, new=1),
+    line("push -e", ONE, b"push -e q\nm2\n.\n", (b"m1", b"m2\n"), new=(b"m2\n",)),
+    line("pop", TWO, b"pop q\n", 2, old=1, delivers=True),
+    line("reserve", TWO, b"reserve -t 999999 q\n", 2, ends="reserved"),
+    line("delete", LEASED, b"delete RECEIPT\n", 2, old=1),
+    stalk("put", ONE, PUT % 0, 2, new=1, says=b"INSERTED"),
+    stalk("put, delayed", ONE, PUT % 999999, 2, new=1, ends="delayed", subject=b"m2",
+        says=b"INSERTED"),
+    stalk("reserve, touch, delete", TWO, TAKEN + b"touch 1\r\ndelete 1\r\n", 2, old=1,
+        says=b"DELETED", complaints=4),
+    stalk("reserve, release", TWO, TAKEN + b"release 1 65536 999999\r\n", 2, ends="delayed",
+        says=b"RELEASED"),
+    stalk("reserve, bury", TWO, TAKEN + b"bury 1 65536\r\n", 2, ordered=False, ends="buried",
+        says=b"BURIED"),
+    stalk("kick-job", BURIED, b"kick-job 1\r\n", 2, ordered=False, ends="ready", says=b"KICKED"),
+    stalk("reserve-job", ("create -b 4 q", *BURIED), b"reserve-job 1\r\n", 2, ordered=False,
+        says=b"RESERVED"),
+    web("POST", ONE, http("POST", "group-id=q", b"m2"), 2, new=1),
+    web("POST, chunked", ONE, http("POST", "group-id=q", b"1\r\nm\r\n1\r\n2\r\n0\r\n\r\n",
+        chunked=True), 2, new=1),
+    web("POST, batch", ONE, http("POST", "group-id=q&batch=1", b"2\nm2\n2\nm3\n"), 3, new=2,
+        singly=True, says=rb"\r\n\r\n200 .*\n200 ", complaints=3),
+    web("GET", TWO, http("GET", "visibility-timeout=9999"), 2, ends="reserved", says=b"\r\n\r\nm1"),
+    web("DELETE", handed(9999), http("DELETE", "receipt-id=RECEIPT"), 2, old=1),
+    web("DELETE, twice", handed(9999), http("DELETE", "receipt-id=RECEIPT&receipt-id=RECEIPT"), 2,
+        old=1, says=b"\r\n\r\n200 ", denies=1, complaints=3),
+    web("PATCH", handed(9999), http("PATCH", PATCH + "9999"), 2, ends="reserved"),
+    web("PATCH, lease over", handed(0), http("PATCH", PATCH + "9999"), 2, ends="reserved"),
+    web("PATCH, refused", handed(0, "wal", ("sh", '"$0/reserve" -t 999999 q', b"")), http("PATCH",
+        PATCH + "0"), 2, ends="reserved", says=b"HTTP/1.1 204", denies=1),
+    door("small-stalk", "put", (v("push default", b"m1"),), b"put 65536 60\r\nm2\r\n", 2, new=1,
+        says=b"INSERTED", queue="default"),
+    door("small-stalk", "reserve, release", (v("push default", b"m1"),),
+        b"reserve\r\nrelease 1 65536\r\n", 1, ends="ready", says=b"RELEASED", queue="default"),
+]
+
+
+# ---- the checkpoint, on sound queues and after every kind of wreck
+
+
+def wal(name: str, before: Sequence[Words | str], order: Any, **more: Any) -> Scenario:
+    return make(f"checkpoint{name}", before, "wal", order, **more)
+
+
+FOLD = {"at its first slip": "rename q/wal/.* q/fold/",
+    "among its slips": "3#rename q/wal/.* q/fold/", "before its file": "open q/tmp/",
+    "in its file": "write q/tmp/", "before the commit": "rename q/tmp/.* q/queue/",
+    "after the commit": "unlink q/body/", "among the bodies": "3#unlink q/body/",
+    "among the run": "3#unlink q/fold/", "before the run goes": "rmdir q/fold/"}
+UNFOLD = {"before its bodies": "mkdir q/tmp/", "among its bodies": "4#open q/body/",
+    "in a body": "4#write q/body/", "before the commit": "rename .* q/unfold/",
+    "after the commit": "rename q/tmp/.* q/head/", "at the end": "unlink q/unfold/",
+    "before the block goes": "rmdir q/queue/"}
+CHECKPOINTS = [
+    wal(", nothing", ONE, 1),
+    wal(" folds", (*FLAT, *pushes(7, 11), *pushes(12, 16, "-p", "7")), (*lines(12, 16),
+        *lines(1, 11))),
+    wal(" sweeps", (*pushes(1, 4), "pop q", "pop q"), lines(3, 4)),
+    wal(" sweeps keys", (*pushes(1, 1, "-k", "key"), *pushes(2, 3), "pop q"), lines(2, 3),
+        key="key"),
+    wal(", expired", ON_EXPIRY, 1),
+    wal(", due", pushes(1, 2, "-d", "999999"), 2, prepare=layout.age),
+    wal(", too many tries", ("create -m 1 q", *TWO, "reserve -t 0 q"), 2, ordered=False),
+    wal(", old range", TWO, 2, prepare=old_range),
+    wal(" after a push killed before its slip", (*TWO, killed("open q/wal/", v("push q", b"m3"))),
         2, prepare=old_range),
-        make(" after a push killed with its slip", (*pushes(1, 2), killed("open q/log", push)), 3,
+    wal(" after a push killed with its slip", (*TWO, killed("open q/log", v("push q", b"m3"))), 3,
         prepare=old_range),
-        make(" after a push -k killed before its slip", (*pushes(1, 2), killed("open q/wal/",
-        v("push -k key q", b"m3"))), 2, key="key", prepare=old_range),
-        make(" after a pop killed before its marker", (*pushes(1, 3), killed("open q/done/", pop)),
-        3),
-        make(" after a pop killed with its marker", (*pushes(1, 3), killed("open q/log", pop)),
+    wal(" after a push -k killed before its slip", (*TWO, killed("open q/wal/", v("push -k key q",
+        b"m3"))), 2, key="key", prepare=old_range),
+    wal(" after a pop killed before its marker", (*THREE, killed("open q/done/", "pop q")), 3),
+    wal(" after a pop killed with its marker", (*THREE, killed("open q/log", "pop q")),
         lines(2, 3)),
-        make(" after a drain killed among its slips", (*pushes(1, 4), killed(
-        "3#rename q/wal/.* q/out/", bulk)), 4),
-        make(" after a drain killed before its marker", (*FLAT, *pushes(7, 9),
-        killed("open q/done/", bulk)), 9),
-        make(" after a drain killed with its marker", (*FLAT, killed("unlink q/out/", bulk)), ()),
-        make(" after a push -l killed before the commit", (*pushes(1, 2), killed(
-        "rename .* q/queue/", v("push -l q", b"m3\nm4\n"))), 2),
-        make(" after a push -l killed with the commit", (*pushes(1, 2), killed("open q/log",
-        v("push -l q", MANY))), 140),
-        make(" after a drop killed in the removal", (*pushes(1, 2), v("push p", b"other"),
-        killed(r"unlink \.drop\.", v("drop -f p"))), 2),
-        make(" after a sweep killed among its files", (*pushes(1, 3), pop, killed("unlink q/body/",
-        v("wal"))), lines(2, 3)),
-        make(" after a sweep killed at its end", (*pushes(1, 3), pop,
-        killed("unlink q/done/", v("wal"))), lines(2, 3)),
-        *(make(f" after a fold killed {where}", (*pushes(1, 6), killed(pattern, v("wal"))), 6)
-        for where, pattern in fold),
-        *(make(f" after an unfold killed {where}", (*FLAT, killed(pattern, pop)), 6) for where,
-        pattern in unfold),
-    ]
+    wal(" after a drain killed among its slips", (*pushes(1, 4), killed("3#rename q/wal/.* q/out/",
+        "drain q")), 4),
+    wal(" after a drain killed before its marker", (*FLAT, *pushes(7, 9), killed("open q/done/",
+        "drain q")), 9),
+    wal(" after a drain killed with its marker", (*FLAT, killed("unlink q/out/", "drain q")), ()),
+    wal(" after a push -l killed before the commit", (*TWO, killed("rename .* q/queue/",
+        v("push -l q", b"m3\nm4\n"))), 2),
+    wal(" after a push -l killed with the commit", (*TWO, killed("open q/log", v("push -l q",
+        MANY))), 140),
+    wal(" after a drop killed in the removal", (*TWO, v("push p", b"other"),
+        killed(r"unlink \.drop\.", "drop -f p")), 2),
+    wal(" after a sweep killed among its files", (*THREE, "pop q", killed("unlink q/body/", "wal")),
+        lines(2, 3)),
+    wal(" after a sweep killed at its end", (*THREE, "pop q", killed("unlink q/done/", "wal")),
+        lines(2, 3)),
+    *(wal(f" after a fold killed {where}", (*pushes(1, 6), killed(pattern, "wal")), 6) for where,
+        pattern in FOLD.items()),
+    *(wal(f" after an unfold killed {where}", (*FLAT, killed(pattern, "pop q")), 6) for where,
+        pattern in UNFOLD.items()),
+]
 
 
-_ALL = [*_basic(), *_doors(), *_checkpoints()]
 #: By name. Each also with FLATQ_SYNC=on, under its name and ", synced".
 SCENARIOS: dict[str, Scenario] = {
-    scenario.name: scenario for plain in _ALL for scenario in (plain,
-    replace(plain, name=plain.name + ", synced", sync="on"))}
-THREE = tuple(b"message number %d, the %s" % pair for pair in enumerate((b"first", b"second",
-    b"third"), 1))
+    scenario.name: scenario for plain in (*BASIC, *DOORS, *CHECKPOINTS)
+    for scenario in (plain, replace(plain, name=plain.name + ", synced", sync="on"))}
+MESSAGES = tuple(b"message number %d, the %s" % pair for pair in ((1, b"first"), (2, b"second"),
+    (3, b"third")))
 #: The scenario that the article's version can run too
-BASELINE = Scenario("three pushes, three pops", (v("create q"),), ("sh", "".join(
+BASELINE = make("three pushes, three pops", ("create q",), ("sh", "".join(
     f"""if printf %s '{body.decode()}' | sh "$0/push" q >/dev/null; then printf '+{n}\\n'; fi\n"""
-    for n, body in enumerate(THREE)) + 3 * """printf '<'; sh "$0/pop" q; printf ' %s>\\n' $?\n""",
-    b""), THREE, delivers=True, complaints=6, tells=True)
+    for n, body in enumerate(MESSAGES))
+    + 3 * """printf '<'; sh "$0/pop" q; printf ' %s>\\n' $?\n""", b""), MESSAGES, delivers=True,
+    complaints=6, tells=True)
 #: Queues `a` and `z`, each with a message in each state.
 STATES = tuple(v(text.replace("Q", queue), stdin) for queue in "az" for text, stdin in (
     ("push -l Q", b"\n".join(lines(1, 9))), ("push -d 999999 Q", b"later"),
     ("push -k key Q", b"keyed"), ("claim -c me -n 1 Q", b""), ("reserve -t 999999 Q", b""),
     ("bury RECEIPT", b""), ("reserve -t 999999 Q", b""), ("create -b 99 Q", b"")))
 #: The scenario of the family `reads` alone.
-BESIDE = Scenario("pop at a boot, beside others", (*STATES, *pushes(1, 2)), v("pop q"), lines(1, 2),
-    old=lines(1, 1), delivers=True, prepare=layout.reboot, others=("a", "z"))
+BESIDE = make("pop at a boot, beside others", (*STATES, *TWO), "pop q", 2, old=1,
+    prepare=layout.reboot, others=("a", "z"))
 #: All that have a name.
 NAMED = {**SCENARIOS, BASELINE.name: BASELINE, BESIDE.name: BESIDE}

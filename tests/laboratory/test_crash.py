@@ -175,11 +175,12 @@ def test_a_claim_lists_what_lies_there(base):
     """The oracle says so if `claim` lists too much, too little or another message."""
     assert SYSTEM.verb(base, "claim", "-c", "me", "-n", "3", "q").returncode == 0
     found = layout.dump(base)
-    assert oracle._listed(SYSTEM, base, "me", found) == []
-    lost, *_ = found.messages("q", "claimed")
-    for held in ([m for m in found.messages() if m is not lost], [*found.messages(), lost]):
-        dump = oracle.Dump({"q": held})
-        assert "claim lists" in oracle._listed(SYSTEM, base, "me", dump)[0]
+    whole, (lost, *_) = found.messages(), found.messages("q", "claimed")
+    tree = trees.take(base)
+    for held in (whole, [m for m in whole if m is not lost], [*whole, lost]):
+        spool = oracle.Spool(SYSTEM, family.fresh(tree, base.parent), "q")
+        spool.claimed("me", layout.Dump({"q": held}), list_first=True)
+        assert ["claim lists" in text for text in spool.wrong] == [True] * (held is not whole)
 
 
 def test_wrecks_differ_by_what_matters(own):

@@ -16,7 +16,7 @@ message may come first, or a receipt be void; of two kicks the slower may kick l
 a verb fails, and beside a drop that finds nothing a push or create that has begun.
 
 A scenario is `BASE: FIRST / SECOND`. The point is the call before which the first is held; with the
-fault `second killed`, CALL/CALL: the second one's comes last. RACES are held at a call that is named.
+fault `second killed`, CALL/CALL: the second one's comes last. RACES are held at a call with a name.
 """
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def _left(system: System, spool: Path) -> tuple[tuple[tuple[bytes, str], ...], l
         said = f"recovery: exit {done.returncode}: {done.stderr[:200]!r}"
         wrong = [said] if done.returncode else []
         found = layout.dump(spool)
-        wrong += [f"damaged: {text}" for text in found.damaged] + oracle._twice(found)
+        wrong += [f"damaged: {text}" for text in found.damaged] + oracle.twice(found)
         return tuple(sorted((m.body or b"?", m.state) for m in found.messages())), wrong
 
     return memo.once(spool.parent, ("left", system, trees.digest(trees.take(spool))), find)

@@ -7,10 +7,10 @@ there; and no file may be left over. The result of a recovery is stored for all 
 (trees.digest). What was acknowledged is compared each time. """
 from __future__ import annotations
 
+import itertools
 import re
-import subprocess
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -20,6 +20,9 @@ from .layout import Dump, dump
 from ..scenarios import Scenario, System
 
 AFTER = b"after"  # the body of the push that comes before the recovery
+#: The first verb after a boot says what it has set right; after a power cut also what was never
+#: synced.
+SET_RIGHT = re.compile(rb".* was (removed|damaged: buried)\n")
 
 
 @dataclass
@@ -119,21 +122,96 @@ class Recovered:
     found: Dump = field(default_factory=Dump)  # right after the recovery
 
 
-def _failed(what: str, done: subprocess.CompletedProcess[bytes]) -> list[str]:
-    """The first verb after a boot says what it has set right; after a power cut also what was never
-    synced."""
-    err = re.sub(rb".* was (removed|damaged: buried)\n", b"", done.stderr)
-    if done.returncode == 66 and b": no spool at " in err:
-        return []  # the crash came before there was one
-    return [f"{what}: exit {done.returncode}: {err[:200]!r}"] if done.returncode or err else []
+class Spool:
+    """One that is recovered and drained; `wrong`: what was wrong with it."""
+
+    def __init__(self, system: System, path: Path, queue: str) -> None:
+        self.system, self.path, self.queue = system, path, queue
+        self.wrong: list[str] = []
+
+    def run(self, *words: str) -> bytes:
+        """What the verb prints."""
+        done = self.system.verb(self.path, *words)
+        err = SET_RIGHT.sub(b"", done.stderr)
+        # without a spool: the crash came before there was one
+        if (done.returncode or err) and not (done.returncode == 66 and b": no spool at " in err):
+            self.wrong.append(f"{' '.join(words)}: exit {done.returncode}: {err[:200]!r}")
+        return done.stdout
+
+    def push(self, key: str) -> bool:
+        """Push one more message; whether it was stored."""
+        before = dump(self.path)
+        held = before.messages()
+        done = self.system.verb(self.path, "push", *(("-k", key) if key else ()), self.queue,
+            stdin=AFTER)
+        bound, taken = before.bounds.get(self.queue, 0), [m.id for m in held if key and m.key]
+        full = 0 < bound <= len([m for m in held if m.state != "buried"])
+        right = done.returncode == 0 and not SET_RIGHT.sub(b"", done.stderr) and (
+            done.stdout.strip().isdigit() and int(done.stdout) > max([0, *(m.id for m in held)]))
+        if self.queue in before.closed:
+            right = done.returncode == 69
+        elif taken:
+            right = done.returncode == 0 and done.stdout == b"%d dup\n" % taken[0]
+        elif full and done.returncode == 75:
+            right = True
+        if not right:
+            self.wrong.append(f"the next push: {done} after {[m.id for m in held]}")
+        return done.returncode == 0 and not taken
+
+    def claimed(self, name: str, found: Dump, list_first: bool) -> None:
+        """Give back what was claimed. `list_first`: the next claim of that name lists what lies
+        there, all of it and no more."""
+        there: dict[str, list[bytes | None]] = {}
+        for m in found.messages(self.queue, "claimed"):
+            _, holder, segment, *_ = m.place.split("/")
+            if holder == name:
+                there.setdefault(segment.removesuffix(".flat"), []).append(m.body)
+        want = [("%d %d" % tuple(map(int, segment.split("."))), bodies)
+            for segment, bodies in there.items()]
+        if list_first:
+            got = [(line.rpartition(b" ")[0].decode(), list(layout.listed(line).values()))
+                for line in self.run("claim", "-c", name, "-n", "0", self.queue).splitlines()]
+            if got != want:
+                self.wrong.append(
+                    f"claim lists {repr(got)[:200]}, and there is {repr(want)[:200]}")
+        self.run("unclaim", "-c", name, self.queue)
+
+    def drain(self) -> None:
+        """Take what is ready; is it what was seen."""
+        found = dump(self.path)
+        seen = found.bodies(self.queue, "ready")
+        done = self.system.verb(self.path, "drain", "-0", self.queue)
+        if done.stdout != b"".join((body or b"") + b"\0" for body in seen) or done.returncode != (
+                0 if seen else 69 if self.queue in found.closed else 66):
+            self.wrong.append(f"drain: {done.returncode} {done.stdout[:200]!r} "
+                f"{done.stderr[:200]!r}, but there was {seen[:20]!r}")
+
+    def empty(self, found: Dump) -> list[str]:
+        """Take everything out; what is wrong with it, and with what is left."""
+        if self.queue not in found.queues:
+            return []
+        buried, bound = found.messages(self.queue, "buried"), found.bounds.get(self.queue, 0)
+        if buried and 0 < bound < len(found.messages(self.queue)):  # A kicked message needs room
+            self.drain()
+        if buried and self.run("kick", "-n", "999", self.queue) != b"%d\n" % len(buried):
+            self.wrong.append(f"kicked not all of {len(buried)}")
+        self.drain()
+        if dump(self.path).left:  # a body may go only when no slip moves: at the next boot
+            said = self.run("doctor", self.queue)
+            if b"damaged" in said or b"no slip" in said:
+                self.wrong.append(f"doctor: {said!r}")
+            layout.reboot(self.path)
+            self.run("wal", self.queue)
+        left = dump(self.path)
+        return [*self.wrong, *(f"left after all: {path}" for path in left.left),
+            *(f"still there after all: {m}" for m in left.messages(self.queue))]
 
 
-def _twice(found: Dump, bounded: bool = True) -> list[str]:
-    messages = [message for queue in found.queues.values() for message in queue]
-    wrong = [f"two messages with the id {number}" for number, count in Counter(m.id
-        for m in messages).items() if count > 1]
-    wrong += [f"two messages with the key {key}" for (_, key), count in Counter(
-        (queue, m.key) for queue, held in found.queues.items() for m in held if m.key).items()
+def twice(found: Dump, bounded: bool = True) -> list[str]:
+    """Ids and keys that come twice, and bounds that are passed."""
+    every = [(queue, message) for queue, held in found.queues.items() for message in held]
+    wrong = [f"two messages with the {what}" for what, count in Counter([f"id {m.id}"
+        for _, m in every] + [f"key {m.key} in {queue}" for queue, m in every if m.key]).items()
         if count > 1]
     for queue, bound in found.bounds.items() if bounded else ():
         held = [m for m in found.messages(queue) if m.state != "buried"]
@@ -142,139 +220,58 @@ def _twice(found: Dump, bounded: bool = True) -> list[str]:
     return wrong
 
 
-def _push(system: System, spool: Path, key: str, queue: str) -> tuple[list[str], bool]:
-    """Push one more message; return what is wrong with the answer, and whether it was stored."""
-    before = dump(spool)
-    held = before.messages()
-    words = ("push", *(("-k", key) if key else ()), queue)
-    done = system.verb(spool, *words, stdin=AFTER)
-    bound = before.bounds.get(queue, 0)
-    taken = [m for m in held if m.key] if key else []
-    if queue in before.closed:
-        return ([] if done.returncode == 69 else [f"push into a closed queue: {done}"]), False
-    if taken:
-        right = done.returncode == 0 and done.stdout == b"%d dup\n" % taken[0].id
-        return ([] if right else [f"push of a key that message {taken[0].id} has: {done}"]), False
-    if bound and len([m for m in held if m.state != "buried"]) >= bound and done.returncode == 75:
-        return [], False
-    wrong = _failed("the next push", done)
-    if not wrong and not (done.stdout.strip().isdigit() and int(done.stdout) > max(
-            (m.id for m in held), default=0)):
-        wrong.append(f"the next push: {done.stdout!r} after {[m.id for m in held]}")
-    return wrong, True
-
-
-def _recover(system: System, tree: trees.Tree, spool: Path, key: str, queue: str, then_push: bool,
+def _recover(system: System, tree: trees.Tree, path: Path, key: str, queue: str, then_push: bool,
         boot: bool, power: bool) -> Recovered:
-    trees.remove(spool)
-    trees.put(tree, spool)
-    layout.syncs(spool, "off")
+    trees.remove(path)
+    trees.put(tree, path)
+    layout.syncs(path, "off")
     if system.baseline:
         if then_push:
-            system.verb(spool, "push", "q", stdin=AFTER)
-        system.verb(spool, "wal")
-        return Recovered((), tuple(body or b"not whole" for body in system.dump(spool).bodies()),
+            system.verb(path, "push", "q", stdin=AFTER)
+        system.verb(path, "wal")
+        return Recovered((), tuple(body or b"not whole" for body in system.dump(path).bodies()),
             then_push)
     if not power:
-        layout.age(spool)
-    wrong: list[str] = []
-    pushed = False
+        layout.age(path)
+    spool = Spool(system, path, queue)
     if boot:
-        layout.reboot(spool)
+        layout.reboot(path)
     else:
-        found = dump(spool)
-        wrong += [f"damaged: {text}" for text in found.damaged] + _twice(found)
-    if then_push:
-        said, pushed = _push(system, spool, key, queue)
-        wrong += said
-    wrong += _failed("recovery", system.verb(spool, "wal"))
-    found = right_after = dump(spool)
-    wrong += [f"set aside though it is whole: {m}" for m in found.messages(queue, "buried")
+        found = dump(path)
+        spool.wrong += [f"damaged: {text}" for text in found.damaged] + twice(found)
+    pushed = then_push and spool.push(key)
+    spool.run("wal")
+    found = right_after = dump(path)
+    spool.wrong += [f"set aside though it is whole: {m}" for m in found.messages(queue, "buried")
         if m.body is not None and m.place.endswith(".damaged")]
     if power:
         for m in found.messages(queue, "buried"):
             # A message that was not acknowledged may be set aside, and does not come back
             if m.body is None:
-                if system.verb(spool, "peek", f"{queue}:{m.id}").returncode != 74:
-                    wrong.append(f"a part is shown as the whole of {m}")
-                wrong += _failed("a damaged message", system.verb(spool, "delete",
-                    f"{queue}:{m.id}"))
-        layout.age(spool)
-        wrong += _failed("recovery", system.verb(spool, "wal"))
-        found = dump(spool)
+                if system.verb(path, "peek", f"{queue}:{m.id}").returncode != 74:
+                    spool.wrong.append(f"a part is shown as the whole of {m}")
+                spool.run("delete", f"{queue}:{m.id}")
+        layout.age(path)
+        spool.run("wal")
+        found = dump(path)
     # nothing but this gives them back
     for claim in sorted({m.place.split("/")[1] for m in found.messages(queue, "claimed")}):
         # which makes slips flat: by turns they are given back as they are
-        wrong += [] if then_push else _listed(system, spool, claim, found, queue)
-        wrong += _failed("unclaim", system.verb(spool, "unclaim", "-c", claim, queue))
-        found = dump(spool)
-    wrong += _twice(found, bounded=not power)  # Popped messages that come again may make it more
-    wrong += [f"damaged after recovery: {text}" for text in found.damaged]
+        spool.claimed(claim, found, list_first=not then_push)
+        found = dump(path)
+    # Popped messages that come again may make it more than the bound
+    spool.wrong += twice(found, bounded=not power)
+    spool.wrong += [f"damaged after recovery: {text}" for text in found.damaged]
     # The body or key that a killed push has left is removed with its range of ids, or by doctor
-    wrong += [f"left after recovery: {path}" for path in found.left
-        if not re.match(r"[^/]+/(body|keys)/", path)]
-    wrong += [f"not ready after recovery: {m}" for m in found.messages(queue, "delayed",
+    spool.wrong += [f"left after recovery: {name}" for name in found.left
+        if not re.match(r"[^/]+/(body|keys)/", name)]
+    spool.wrong += [f"not ready after recovery: {m}" for m in found.messages(queue, "delayed",
         "reserved")]
-    drained = ("drained", system, queue, trees.digest(trees.take(spool)))
-    wrong += memo.once(spool.parent, drained, lambda: _drain(system, spool, found, queue))
-    trees.remove(spool)
+    drained = ("drained", system, queue, trees.digest(trees.take(path)))
+    spool.wrong += memo.once(path.parent, drained, lambda: Spool(system, path, queue).empty(found))
+    trees.remove(path)
     bodies = tuple(m.body for m in found.messages(queue) if m.body is not None)
-    return Recovered(tuple(wrong), bodies, pushed, right_after if power else Dump())
-
-
-def _listed(system: System, spool: Path, claim: str, found: Dump, queue: str = "q") -> list[str]:
-    """The next claim of that name lists what lies there, all of it and no more."""
-    there: dict[str, list[bytes | None]] = {}
-    for m in found.messages(queue, "claimed"):
-        _, name, segment, *_ = m.place.split("/")
-        if name == claim:
-            there.setdefault(segment.removesuffix(".flat"), []).append(m.body)
-    want = [("%d %d" % tuple(map(int, segment.split("."))), bodies) for segment,
-        bodies in there.items()]
-    done = system.verb(spool, "claim", "-c", claim, "-n", "0", queue)
-    got = [(line.rpartition(b" ")[0].decode(), list(layout.listed(line).values()))
-        for line in done.stdout.splitlines()]
-    return _failed("claim", done) + ([] if got == want
-        else [f"claim lists {repr(got)[:200]}, and there is {repr(want)[:200]}"])
-
-
-def _drain(system: System, spool: Path, found: Dump, queue: str) -> list[str]:
-    """Take everything out; is it what was seen, and what is left."""
-    if queue not in found.queues:
-        return []
-    wrong = []
-    buried, bound = found.messages(queue, "buried"), found.bounds.get(queue, 0)
-    if buried and 0 < bound < len(found.messages(queue)):  # A kicked message needs room
-        wrong += _taken(system, spool, queue)
-    if buried:
-        done = system.verb(spool, "kick", "-n", "999", queue)
-        wrong += _failed("kick", done) or ([] if int(done.stdout) == len(buried)
-            else [f"kicked {done.stdout!r} of {len(buried)}"])
-    wrong += _taken(system, spool, queue)
-    left = dump(spool)
-    if left.left:  # a body may go only when no slip moves: at the next boot
-        done = system.verb(spool, "doctor", queue)
-        if done.returncode or b"damaged" in done.stdout or b"no slip" in done.stdout:
-            wrong.append(f"doctor: {done}")
-        layout.reboot(spool)
-        wrong += _failed("the next boot", system.verb(spool, "wal", queue))
-        left = dump(spool)
-    wrong += [f"left after all: {path}" for path in left.left]
-    wrong += [f"still there after all: {m}" for m in left.messages(queue)]
-    return wrong
-
-
-def _taken(system: System, spool: Path, queue: str) -> list[str]:
-    """Take what is ready; is it what was seen."""
-    found = dump(spool)
-    seen = found.bodies(queue, "ready")
-    done = system.verb(spool, "drain", "-0", queue)
-    wrong = [] if done.stdout == b"".join((body or b"") + b"\0" for body in seen) else [
-        f"drained {done.stdout[:200]!r}, but there was {seen[:20]!r}"]
-    if done.returncode != (0 if seen else 69 if queue in found.closed else 66):
-        wrong.append(
-            f"drain: exit {done.returncode} of {len(seen)} messages: {done.stderr[:200]!r}")
-    return wrong
+    return Recovered(tuple(spool.wrong), bodies, pushed, right_after if power else Dump())
 
 
 def judge(system: System, ledger: Ledger, tree: trees.Tree, spool: Path, *, then_push: bool,
@@ -306,35 +303,28 @@ def recoveries(system: System, ledger: Ledger, tree: trees.Tree, spool: Path, ev
         then_push=ways[way][0], boot=ways[way][1], power=power)]
 
 
-def _short(bodies: Sequence[bytes]) -> str:
+def _short(bodies: Iterable[bytes]) -> str:
     return repr([body if len(body) < 40 else body[:20] + b"... %d bytes" % len(body)
-        for body in bodies[:20]])
+        for body in itertools.islice(bodies, 20)])
 
 
 def compare(ledger: Ledger, got: Sequence[bytes]) -> list[str]:
     """The differences between the ledger and what came out, one line each."""
-    wrong, there, order, must = list[str](), set(got), ledger.order, ledger.must
-    if len(there) != len(got):
-        wrong.append(
-            f"twice: {_short([body for body, count in Counter(got).items() if count > 1])}")
-    if there - set(order):
-        wrong.append(f"unknown: {_short(sorted(there - set(order)))}")
-    if must - there:
-        wrong.append(f"lost: {_short([body for body in order if body in must - there])}")
-    if ledger.gone & there:
-        wrong.append(f"came back though settled: {_short(sorted(ledger.gone & there))}")
-    known = [body for body in got if body in order]
-    if ledger.ordered and [order.index(body) for body in known] != sorted(order.index(body)
-            for body in known):
+    there, order = set(got), ledger.order
+    wrong = [f"{text}: {_short(bodies)}" for text, bodies in (
+        ("twice", [body for body, count in Counter(got).items() if count > 1]),
+        ("unknown", sorted(there - set(order))),
+        ("lost", [body for body in order if body in ledger.must - there]),
+        ("came back though settled", sorted(ledger.gone & there))) if bodies]
+    known = [order.index(body) for body in got if body in order]
+    if ledger.ordered and known != sorted(known):
         wrong.append(f"out of order: {_short(got)}")
-    if ledger.group and there & set(ledger.group) and not set(ledger.group) <= there:
-        wrong.append(
-            f"not all or none: {_short([body for body in ledger.group if body in there])} of "
-            f"{len(ledger.group)}")
-    stands = [body in there for body in ledger.first]
-    if stands != sorted(stands, reverse=True):
-        wrong.append(
-            f"not from the first on: {_short([body for body in ledger.first if body in there])}")
+    group = [body for body in ledger.group if body in there]
+    if group and len(group) < len(ledger.group):
+        wrong.append(f"not all or none: {_short(group)} of {len(ledger.group)}")
+    first = [body for body in ledger.first if body in there]
+    if first != ledger.first[:len(first)]:
+        wrong.append(f"not from the first on: {_short(first)}")
     return wrong
 
 
