@@ -217,19 +217,16 @@ class Explorer:
             change.get("lock", state.lock) == me)
         if process.orphan and (node == END or self.programs.ops[node].child != process.orphan):
             node = KILLED
+        if node < 0 and change.get("lock", state.lock) == me:
+            if node == END:
+                raise Bad("ends with the lock")
+            change["lock"] = 0
         there = change.pop("there", process.there)
-        if node < 0:
-            if change.get("lock", state.lock) == me:
-                if node == END:
-                    raise Bad("ends with the lock")
-                change["lock"] = 0
-            reached = state.put(place, Process(node), disk=frozenset(disk.items()), **change)
-        else:
-            reached = state.put(place, Process(node, process.orphan, (), there),
-                disk=frozenset(disk.items()), **change)
+        process = Process(node) if node < 0 else Process(node, process.orphan, (), there)
+        reached = state.put(place, process, disk=frozenset(disk.items()), **change)
         if reached.disk != state.disk:
-            moved = frozenset(files.messages(disk, args[1])) if kind == "mv" and args[1].startswith(
-                ("out/", "done/")) else NONE
+            taken = kind == "mv" and args[1].startswith(("out/", "done/"))
+            moved = frozenset(files.messages(disk, args[1]) if taken else ())
             reached = reached._replace(processes=tuple(self.seen(disk, moved, *each)
                 for each in zip(reached.processes, self.config.processes)))
         return reached

@@ -146,12 +146,9 @@ class Protocol:
     def moved(self, old, new, child="mv", note=""):
         """rename_path: whether NEW is what OLD was, whatever mv's status says"""
         done = yield mv(old, new, child, note)
-        if done != "status lost":
-            return done
-        there = yield exists(old)
-        if there:
-            return False
-        return (yield exists(new))
+        if done == "status lost":
+            done = not (yield exists(old)) and (yield exists(new))
+        return done
 
     # drop, engine/common.sh
 
@@ -290,9 +287,9 @@ class Protocol:
                 taken = handed_out(name, owner, deadline)
                 if (yield from self.moved(f"{at}/{name}", f"out/{taken}")):
                     return taken
-                if self.drops and (yield exists(f"{at}/{name}")):
-                    if not (yield from self.drop_wait()):
-                        yield DIE
+                if self.drops and (yield exists(f"{at}/{name}")) and not (
+                        yield from self.drop_wait()):
+                    yield DIE
             elif at == "queue":
                 yield from self.unfold(name)
             else:
@@ -374,9 +371,9 @@ class Protocol:
             for path in (yield from self.paths(place)):
                 # lib/ looks at a glob's paths when it has listed all places. Here the two are
                 # nearer together, which hides no gap between places
-                if slip_id(path) == message and not (yield exists(f"done/{base(path)}")):
-                    if (yield exists(path)):
-                        return path
+                if slip_id(path) == message and not (yield exists(f"done/{base(path)}")) and (
+                        yield exists(path)):
+                    return path
         return ""
 
     # engine/reclaim.sh, bulk/batch.sh
