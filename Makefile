@@ -6,10 +6,10 @@
 ## make test-all   all tests; half an hour (TESTS=..., SEED=...)
 ## make lint       ShellCheck alone
 ## make bench      measure, beside redis-cli, sqlite3, dirq, beanstalkd and others; .bench/ has
-##                 JSON (ROWS=..., some of it; PARENT=COMMIT, also that flatq)
+##                 JSON and a plot (ROWS=..., some of it; PARENT=COMMIT, also that flatq)
 ## make pipeline   a busy little spool, its tables and a report with plots, on Spark, after
 ##                 installing what that needs
-## make lessons    the course: how queues fail, step by step
+## make lessons    the course: how queues fail, step by step, and its pictures in .lessons/
 ## make lesson     one of them (N=03)
 ## make crash      the crash laboratory: a sample that takes about an hour on 2 processors (ALL=1,
 ##                 everything: days; SEED=..., another sample); ^C shows what was found so far;
@@ -140,7 +140,7 @@ deb:
 	@exec tests/bin/deb '$(VERSION)' '$(DEB)'
 
 clean:
-	rm -rf .venv .bench .crash .deb .pipeline .pytest_cache
+	rm -rf .venv .bench .crash .deb .pipeline .lessons .pytest_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .PHONY: help run venv test test-all lint bench crash pipeline lessons lesson tables install \

@@ -2,7 +2,7 @@
 
 bench.py [--quick] [--parent COMMIT] [ROW ...] measures the rows that are named, or all. The
 contenders of a row take turns. The table begins with ratios, since only these hold on another
-machine. Every round goes to .bench/TIME.json."""
+machine. Every round goes to .bench/TIME.json, and a picture of the ratios beside it."""
 
 import argparse
 import json
@@ -114,6 +114,10 @@ def main():
         "ratios": [dict(zip(keys, one)) for one in run.ratios], "notes": run.notes,
         "raw": run.raw}, indent=1) + "\n")
     print(f"\nEvery round: {path}")
+    if "matplotlib" not in run.packages:
+        print("No picture: .venv has no matplotlib (`make venv` installs it)")
+    elif subprocess.run([run.python, Path(__file__).with_name("pictures.py"), path]).returncode:
+        print("No picture: pictures.py has failed")
     sys.exit(1 if run.failed else 0)
 
 

@@ -106,7 +106,7 @@ def first_line(*argv):
     return done.stdout.split("\n")[0].strip() or None
 
 
-PACKAGES = ("dirq", "pyspark")
+PACKAGES = ("dirq", "matplotlib", "pyspark")
 
 
 def packages(python):

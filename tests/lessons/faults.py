@@ -193,13 +193,18 @@ def power(judge: str, most: int, command: list[str]) -> int:
     return 0
 
 
+def written(result: gate.Result) -> int:
+    """Bytes that were written to files."""
+    return sum(call.size for call in result.calls if call.kind == "write"
+        and not call.paths[0].startswith("<"))
+
+
 def cost(command: list[str]) -> int:
     """What depends on no clock: the number of calls that change anything, and of bytes that are
     written to files."""
     result = run(command, Path.cwd(), stdin=given())
-    files = [call for call in result.calls if not call.paths[0].startswith("<")]
-    size = sum(call.size for call in files if call.kind == "write")
-    print(f"{len(files)} changes, {size} bytes written")
+    changes = sum(not call.paths[0].startswith("<") for call in result.calls)
+    print(f"{changes} changes, {written(result)} bytes written")
     return result.status
 
 

@@ -42,6 +42,7 @@ def run(place, *words, **env):
 def test_it_measures_and_writes(tmp_path, words):
     need("ncat", "redis-cli", "sqlite3", "strace", "beanstalkd")
     module("dirq")
+    module("matplotlib")
     done = run(tmp_path, "--python", sys.executable, *words.split())
     assert done.returncode == 0, done.stderr
     assert [line for line in done.stderr.splitlines()
@@ -55,6 +56,7 @@ def test_it_measures_and_writes(tmp_path, words):
         # a door that only waits may use no hundredth of a second
         assert one["low"] is None or one["ratio"] > 0 or "processor seconds" in one["row"]
     assert [name for name in os.listdir(tmp_path) if name.startswith("work.")] == []
+    assert path.with_name(f"{path.stem}-ratios.png").stat().st_size > 0
 
 
 def test_without_what_is_missing(tmp_path):
@@ -65,6 +67,7 @@ def test_without_what_is_missing(tmp_path):
     for name in ("redis-cli", "sqlite3", "dirq"):
         assert f"bench: {name} is not installed: what needs it is left out\n" in done.stderr
     assert "push, unsynced / the article's" in done.stdout
+    assert "No picture: .venv has no matplotlib" in done.stdout
     assert len(list((tmp_path / "out").glob("*.json"))) == 1
     done = run(tmp_path, "nonsense")
     assert done.returncode == 2 and "no row nonsense: push, pop," in done.stderr

@@ -173,3 +173,26 @@ so
 (checked)
 [the next lesson: any key; q ends]
 """
+
+
+@pytest.mark.slow
+def test_the_pictures(tmp_path, monkeypatch, capsys):
+    """They show what is measured."""
+    if reason := course.gate():
+        pytest.skip(reason)
+    import plots
+
+    point = {"verb": "article", "fault": plots.SHOWN[0], "call": "unlink q.cut", "detail": "lost"}
+    monkeypatch.setattr(plots, "measured", lambda: [{**point, "outcome": outcome}
+        for outcome in ("good", "bad")])
+    monkeypatch.setattr(plots, "DEPTHS", (10, 100))
+    plots.write(tmp_path / "pictures")
+    assert "kill, article: 1 of 2 bad" in (tmp_path / "pictures/crash-points.svg").read_text()
+    assert ">1,287</text>" in (tmp_path / "pictures/cost.svg").read_text(), (
+        "lesson 12's pop writes the rest of the queue")
+    mentioned = {path.name[:2]: set(re.findall(r"\.lessons/(\S+\.svg)", path.read_text()))
+        for path in course.LESSONS}
+    assert set.union(*mentioned.values()) == {path.name
+        for path in (tmp_path / "pictures").iterdir()}
+    assert {number for number, names in mentioned.items() if names} == {"02", "03", "04", "12"}
+    assert "crash-points.svg (" in capsys.readouterr().out
