@@ -13,14 +13,18 @@ import multiprocessing
 import os
 import signal
 import sys
+from collections import Counter
+from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import NoReturn
 
-from . import campaign, mutant, report
+from . import campaign, mutant
 from .campaign import FAMILIES
+from .gate import faults
+from .judge.trees import Tree
 from .scenarios import System, system_of
-from .trials import Options, Outcome, Trial, sample
+from .trials import Options, Outcome, Seen, Trial, sample
 
 
 class _Parser(argparse.ArgumentParser):
@@ -62,6 +66,39 @@ def _list(families: list[str], system: System) -> None:
         print("\n".join(f"    {scenario}" for scenario in family.scenarios(system)))
 
 
+def _table(outcomes: Iterable[Outcome]) -> str:
+    """Bad trials of all, by family and kind of fault."""
+    counts: dict[tuple[str, str], Counter[str]] = {("all", ""): Counter()}
+    for one in outcomes:
+        for row in ((one.trial.family, faults.kind(one.trial.fault)), ("all", "")):
+            counts.setdefault(row, Counter())[one.outcome] += 1
+    counts["all", ""] = counts.pop(("all", ""))  # as the last row
+    return "\n".join(f"{family:8} {kind:20} {count['bad']:>5} bad of {sum(count.values())}"
+        f"{', {} not reached'.format(count['not reached']) if count['not reached'] else ''}"
+        for (family, kind), count in counts.items())
+
+
+def _files(tree: Tree | None) -> set[str]:
+    return {path + ("/" if content is None else f" ({len(content)} bytes)"
+        if isinstance(content, bytes) and content else "")
+        for path, content in (tree.entries if tree else ())}
+
+
+def _full(trial: Trial, seen: Seen) -> str:
+    """The calls around the one that was struck, the spool before and after, and what is wrong."""
+    lines = [f"{trial}", ""]
+    struck = next((call.seq for call in seen.calls if call.fate != "run"), 0)
+    lines += [f"{'>' if call.seq == struck else ' '} {call.seq:4} {call}"
+        f"{f' ({call.size} bytes)' if call.size else ''}"
+        f"{'' if call.fate == 'run' else ': ' + call.fate}"
+        for call in seen.calls if abs(call.seq - struck) <= 4]
+    old, new = _files(seen.before), _files(seen.after)
+    lines += [seen.said or seen.call, "", "the spool (- only before, + only after):",
+        *(f"{'+' if line not in old else ' ' if line in new else '-'} {line}"
+            for line in sorted(old | new)), ""]
+    return "\n".join([*lines, seen.outcome, *(f"  {text}" for text in seen.wrong or ())])
+
+
 def _start() -> None:
     """Set up a process of the pool: an interruption ends it silently."""
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -85,7 +122,7 @@ def _replay(args: argparse.Namespace, system: System, parser: argparse.ArgumentP
             seen = campaign.seen(trial, system, work)
         except ValueError:
             parser.error(f"no point {args.point!r}")
-    print(report.full(trial, seen))
+    print(_full(trial, seen))
     return int(bool(seen.wrong))
 
 
@@ -150,7 +187,7 @@ def main(argv: list[str] | None = None) -> int:
             pool.shutdown(cancel_futures=True)
     if ended:
         print("ended before its end: this is how far it came", file=sys.stderr)
-    print(report.table(outcomes))
+    print(_table(outcomes))
     wrong = [outcome for outcome in outcomes if outcome.outcome == "bad"]
     lib = f"--lib {args.lib} " if args.lib else ""
     for outcome in wrong:

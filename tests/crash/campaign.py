@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,19 +45,18 @@ def seen(trial: Trial, system: System, work: Path, every: bool = True) -> Seen:
 def run(trial: Trial, system: System, work: Path, every: bool = True) -> Outcome:
     began = time.monotonic()
     found = seen(trial, system, work, every)
-    said = "bad" if found.wrong else "not reached" if found.wrong is None else "good"
-    return Outcome(trial, said, "; ".join(dict.fromkeys(found.wrong or ())), found.call,
+    return Outcome(trial, found.outcome, "; ".join(dict.fromkeys(found.wrong or ())), found.call,
         round(time.monotonic() - began, 4))
 
 
 def explore(family: str, scenario: str, system: System, options: Options,
         work: Path) -> Iterator[Outcome]:
-    """The trials of one scenario."""
+    """The trials of one scenario. What makes all of them fail is one bad outcome."""
     try:
         trials = FAMILIES[family].trials(system, scenario, options, work)
         for trial in itertools.islice(trials, options.limit):
             yield run(trial, system, work, options.every)
-    except (LookupError, RuntimeError, subprocess.TimeoutExpired) as error:
+    except (LookupError, OSError, RuntimeError, subprocess.TimeoutExpired) as error:
         yield Outcome(Trial(family, scenario, "none", "0"), "bad", str(error))
 
 
@@ -72,16 +71,11 @@ def plan(family: str, scenarios: Sequence[str], options: Options) -> list[Task]:
 
 def execute(tasks: Sequence[Task], system: System, work: Path,
         pool: ProcessPoolExecutor) -> Iterator[Sequence[Outcome]]:
-    """The outcomes of each task as they come. One that fails as a whole is one bad outcome."""
-    running: dict[Future[list[Outcome]], Task] = {
-        pool.submit(_task, task, system, work): task for task in tasks}
-    for future in as_completed(running):
-        error = future.exception()
-        family, scenario, _ = running[future]
-        yield [Outcome(Trial(family, scenario, "none", "0"), "bad",
-            f"{type(error).__name__}: {error}")] if error else future.result()
+    """The outcomes of each task as they come."""
+    for future in as_completed([pool.submit(_task, *task, system, work) for task in tasks]):
+        yield future.result()
 
 
-def _task(task: Task, system: System, work: Path) -> list[Outcome]:
-    family, scenario, options = task
+def _task(family: str, scenario: str, options: Options, system: System,
+        work: Path) -> list[Outcome]:
     return list(explore(family, scenario, system, options, work))

@@ -73,6 +73,10 @@ class Seen:
     calls: Sequence[Call] = ()
     said: str = ""
 
+    @property
+    def outcome(self) -> str:
+        return "not reached" if self.wrong is None else "bad" if self.wrong else "good"
+
 
 @dataclass(frozen=True)
 class Family:
