@@ -150,17 +150,6 @@ def base(own):
     return spool
 
 
-def test_dump_is_what_comes_out(base, own):
-    found = layout.dump(base)
-    assert {m.state for m in found.messages()} == {"ready", "reserved", "buried", "delayed"}
-    assert not found.damaged and not found.left
-    trees.put(trees.take(base), own / "copy")
-    assert layout.dump(own / "copy") == found
-    said = SYSTEM.verb(base, "drain", "-0", "q").stdout
-    assert said == b"".join(body + b"\0" for body in found.bodies("q", "ready"))
-    assert layout.dump(base).bodies() == found.bodies("q", "delayed", "reserved", "buried")
-
-
 def test_dump_sees_damage(base):
     ready = next(m for m in layout.dump(base).messages("q", "ready")
         if m.place.startswith(("wal", "head")))

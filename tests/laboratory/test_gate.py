@@ -82,15 +82,6 @@ def test_counts_are_the_same_every_time(tmp_path):
     assert [call[4] for call in seen[0] if call[2] == "write"] == [6, 5, 17]
 
 
-def test_streams_and_status(root, marked):
-    body = os.urandom(300_000)
-    result = sh("cat; printf '%s' \"$GATE_TEST\" >&2; exit 7", root, stdin=body, env=marked)
-    assert (result.status, result.stdout, result.stderr) == (7, body, marked["GATE_TEST"].encode())
-    assert sh("kill -TERM $$", root).status == -signal.SIGTERM
-    # a program that does not read its input does no harm
-    assert sh("exec true", root, stdin=body).status == 0
-
-
 def test_only_the_root_counts(root, tmp_path):
     (tmp_path / "link").symlink_to(root)
     script = """

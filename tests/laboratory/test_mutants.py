@@ -14,7 +14,6 @@ from laboratory import own, work  # noqa: F401
 
 from crash import __main__ as command
 from crash import campaign, mutant
-from crash.families import crash
 from crash.gate import gate
 from crash.scenarios import BASELINE, Article, System
 from crash.trials import Options
@@ -77,23 +76,6 @@ def test_the_article(kind, fault, scenario, own):
         found = list(campaign.explore(kind, scenario, system, options, own))
         bad = [f"{one.trial}: {one.detail[:300]}" for one in found if one.outcome == "bad"]
         assert found and bool(bad) == system.baseline, bad
-
-
-def test_what_is_read_of_the_article_is_what_it_hands_out(own):
-    """On wrecks of every seventh call, the dump has what the article's own pop hands out."""
-    compared = 0
-    system = Article()
-    for call in crash.calls(system, THREE, own)[::7]:
-        spool = crash.fresh(crash.wreck(system, THREE, "kill", call.seq, own)[1], own)
-        system.verb(spool, "wal")
-        found = system.dump(spool).bodies()
-        popped = [system.verb(spool, "pop", "q").stdout.decode() for _ in range(4)]
-        for body, text in zip(found, popped):
-            if body is None:
-                break
-            assert body.decode() == text, (call, found, popped)
-            compared += 1
-    assert compared > 5
 
 
 # every family on one command line
