@@ -23,6 +23,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 from crash.families import states
 from crash.gate import gate
+from crash.judge import trees
 
 USAGE = """\
 crash-at [-t] PATTERN COMMAND ...
@@ -176,11 +177,11 @@ def power(judge: str, most: int, command: list[str]) -> int:
         history.add([replace(call) for call in result.calls])
         choices = history.choices(history.last, frozenset(), 100, 0)
         possible = (history.tree(history.last, outcomes) for outcomes in choices)
-        trees = list({states.hashed(tree): tree for tree in possible}.values())
-        shown = min(most, len(trees))
-        for tree in [trees[number * (len(trees) - 1) // max(1, shown - 1)]
+        different = list({tree.entries: tree for tree in possible}.values())
+        shown = min(most, len(different))
+        for tree in [different[number * (len(different) - 1) // max(1, shown - 1)]
                 for number in range(shown)]:
-            states.write(tree, state)
+            trees.put(tree, state)
             for path in state.iterdir():  # the states have no modes
                 path.chmod(0o755)
             booted(state)

@@ -19,7 +19,6 @@ Limits: owners, modes and times are not followed. No verb makes links.
 """
 from __future__ import annotations
 
-import hashlib
 import itertools
 import os
 import random
@@ -38,7 +37,6 @@ ABSENT, WHOLE, HALF, ZEROS = "0123"  # the fate of an operation; the last two on
 PAGE, PAGES = 4096, string.ascii_uppercase
 #: Up to so many pending operations, all their subsets are tried.
 ALL_SUBSETS = 11
-write = trees.put
 
 
 @dataclass
@@ -134,9 +132,9 @@ class History:
         (source, old, inode), (target, new, there) = map(self._find, call.paths)
         if source is None or target is None or inode is None or inode == there:
             return
-        if there is not None:
-            if call.flags & 1 or self._is_dir(there) != self._is_dir(inode) or self._live[there]:
-                return  # RENAME_NOREPLACE; and targets that cannot be replaced
+        if there is not None and (call.flags & 1 or self._live[there]
+                or self._is_dir(there) != self._is_dir(inode)):
+            return  # RENAME_NOREPLACE; and targets that cannot be replaced
         self._entries(call, "rename", (target, new, inode), (source, old, None))
         self.ops[-1].needs |= self._made.get(target, set())
 
@@ -245,8 +243,6 @@ class History:
         operation; None: all are there."""
         pending = self.pending(cut)
         outcomes = outcomes or WHOLE * len(pending)
-        if len(outcomes) != len(pending):  # zip's own check is of Python 3.10
-            raise ValueError(f"{len(outcomes)} outcomes of {len(pending)} operations")
         became = dict(zip(pending, outcomes))
         entries: dict[int, dict[str, int]] = {}
         bytes_of: dict[int, bytearray] = {}
@@ -295,21 +291,22 @@ class History:
 
     def choices(self, cut: int, whole: frozenset[int], samples: int, seed: int) -> Iterator[str]:
         """Outcomes of the pending operations at `cut`; the first has lost them all. `whole`:
-        operations that are taken to be there. Up to ALL_SUBSETS of them: each subset, and each
-        write in halves, pages and zeros beside all, none and those before it of the others. Of
-        more: one missing, only one, none, all, the first so many, the same halves, pages and zeros,
-        and seeded samples."""
+        operations that are taken to be there. Up to ALL_SUBSETS of them: each subset. Of more: one
+        missing, only one, none, all, the first so many, and seeded samples. Of both: each write in
+        halves, pages and zeros, beside all, none and those before it of the others."""
         pending = self.pending(cut)
         free = [place for place, index in enumerate(pending) if index not in whole]
-        fixed = [WHOLE] * len(pending)
+        base = [WHOLE] * len(pending)
 
         def outcome(given: dict[int, str], rest: str) -> str:
-            text = [rest if place in frees else mark for place, mark in enumerate(fixed)]
-            for place, mark in given.items():
-                text[place] = mark
+            text = list(base)
+            for place in free:
+                text[place] = given.get(place, rest)
             return "".join(text)
 
-        frees = set(free)
+        def begun(count: int) -> dict[int, str]:
+            return dict.fromkeys(free[:count], WHOLE)
+
         yield outcome({}, ABSENT)
         if len(free) <= ALL_SUBSETS:
             for marks in itertools.product(WHOLE + ABSENT, repeat=len(free)):
@@ -317,10 +314,8 @@ class History:
         else:
             for rest, mark in ((WHOLE, ABSENT), (ABSENT, WHOLE)):
                 yield outcome({}, rest)
-                for place in free:
-                    yield outcome({place: mark}, rest)
-            for count in range(len(free)):
-                yield outcome(dict.fromkeys(free[:count], WHOLE), ABSENT)
+                yield from (outcome({place: mark}, rest) for place in free)
+            yield from (outcome(begun(count), ABSENT) for count in range(len(free)))
         for count, place in enumerate(free):
             op = self.ops[pending[place]]
             cut_off = {later: ABSENT for later in free[count + 1:]
@@ -329,13 +324,8 @@ class History:
                 yield outcome({place: mark}, WHOLE)
                 yield outcome({**cut_off, place: mark}, WHOLE)
                 yield outcome({place: mark}, ABSENT)
-                yield outcome({**dict.fromkeys(free[:count], WHOLE), place: mark}, ABSENT)
+                yield outcome({**begun(count), place: mark}, ABSENT)
         generator = random.Random(f"{seed} {cut}")
         for _ in range(samples if len(free) > 3 else 0):
             yield outcome({place: generator.choice(self.ops[pending[place]].outcomes)
                 for place in free}, WHOLE)
-
-
-def hashed(tree: Tree) -> str:
-    """The same for the same tree only."""
-    return hashlib.sha256(repr(tree.entries).encode()).hexdigest()
