@@ -17,7 +17,7 @@ from engine import alive, children, lies, push, refused, runs, stopped_by
 from servers import here_too
 
 from flatq import Busy, Invalid, Queue
-from flatq.worker import Worker, load
+from flatq.worker import Worker
 
 NOTE = 'printf "%s " "$(cat)" >>"$0"'
 
@@ -132,11 +132,6 @@ def test_a_pid_file_that_cannot_be(flatq, tmp_path, stub):
     assert flatq("work", "--pid-file=-x", "--until-empty", "--", "cat", "./-x", cwd=place,
         check=0).out.strip().isdigit()
     words = ["--pid-file", place / "pid", "-w", "0", "--", "true"]
-    stub("flock", '[ "$1" != -n ] || exit 71; exec "$REAL" "$@"')
-    refused(flatq("work", *words), 74, "work", text=b"cannot write")
-    assert (place / "pid").read_bytes() == b""
-    (place / "pid").unlink()
-    stub("flock", 'exec "$REAL" "$@"')
     stub("mkfifo", "exit 1")
     for jobs in "12":
         refused(started(flatq, "-j", jobs, *words), 74, "work")
@@ -252,13 +247,11 @@ def test_what_is_no_job(flatq, shop):
         with pytest.raises(ValueError):
             Worker(job)
     push(flatq, b"x")
-    for path in ("flatq_no_such:job", "flatq_shop:no_such", "nothing", "os:environ"):
+    for path in ("flatq_no_such:job", "flatq_shop:no_such", "nothing", "os:environ",
+            "/not/there.py:x", "flatq_shop:several"):
         with pytest.raises(Invalid, match="cannot be imported"):
             Worker(path)
     assert Queue().qsize() + Queue().stats()["delayed"] == 1
-    for path in ("nothing", "os:environ", "/not/there.py:x", "flatq_shop:several"):
-        with pytest.raises((ImportError, AttributeError, FileNotFoundError)):
-            load(path)
 
 
 @pytest.mark.parametrize("fault", ["1 / 0", "def job(:", "raise SystemExit(3)",
@@ -330,16 +323,6 @@ def test_a_function_that_does_nothing_until_it_is_awaited_or_read(flatq, shop, j
     done = as_command(flatq, shop, f"flatq_behind:{job}", stderr=subprocess.PIPE)
     assert (done.returncode, (shop / "done").exists()) == (status, ran), done
     assert done.stderr.count(b"\n") == (status != 0), done
-
-
-def test_a_stderr_that_takes_nothing_changes_no_exit_code(flatq, shop):
-    """By 127 a worker keeps the message, and stops; by 70 the message has failed."""
-    (shop / "flatq_broken.py").write_text("1 / 0\n")
-    with open("/dev/full", "wb") as full:
-        for path, status in (("flatq_broken:job", 127), ("flatq_no_such:job", 127),
-                ("flatq_shop:fail", 70)):
-            done = as_command(flatq, shop, path, stderr=full)
-            assert (done.returncode, done.stdout) == (status, b""), path
 
 
 def test_an_exception_in_a_job(flatq, shop, capfd):

@@ -8,15 +8,14 @@ import shutil
 import signal
 import subprocess
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from conftest import LIB, chance, everything, need, share, wait_for
+from conftest import need, share, wait_for
 from engine import (  # noqa: F401
     alive, carriers, children, clock, empty, lies, on_terminal, pop, push, refused, stopped_by,
-    stranger, words_of)
+    words_of)
 
 from crash.gate import processes
 
@@ -212,15 +211,6 @@ def test_a_failure_delays_ever_longer(flatq, given, delays):
     assert flatq("work", "-w", "0", "--", "cat", check=0).out == b"x"
 
 
-def test_the_delay_is_as_long_as_said(flatq, clock):
-    push(flatq, b"x")
-    process = flatq.start("work", "-w", "9", "-n", "2", "-d", "5", "--", "sh", "-c",
-        '[ "$FLATQ_TRIES" = 2 ]', stdin=subprocess.DEVNULL)
-    assert clock.passes(process) == 5
-    ended(process, 0)
-    assert listed(flatq) == []
-
-
 @pytest.mark.parametrize("command, reason", [("exit 3", "exit-3"), ("exit 75", "exit-75"),
     ("exit 200", "exit-200"), ("exit 142", "signal-14"), ("kill -9 $$", "signal-9"),
     ("kill -9 0", "signal-9"), ("kill -TERM 0; sleep 60", "signal-15"), ("sleep 60; :", "timeout")])
@@ -250,81 +240,11 @@ def test_the_queues_own_most_tries_count_as_well(flatq):
 # when the worker stops
 
 
-def test_until_empty_and_max(flatq):
-    for number in range(4):
-        push(flatq, b"%d" % number)
-    for options, command, out in (("--max 2", "cat", b"01"), ("--max=1 --until-empty", "cat", b"2"),
-            ("-w 00", "true", b""), ("--until-empty", "cat", b"")):
-        done = flatq("work", *options.split(), "--", command, check=0)
-        assert (done.out, done.err) == (out, b"")
-    empty(flatq)
-
-
-def test_it_stops_when_nothing_came_for_so_long(flatq, spool, clock):
-    push(flatq, b"x")
-    process = flatq.start("work", "-w", "3", "--", "cat", stdin=subprocess.DEVNULL)
-    assert clock.passes(process) == 3
-    assert ended(process, 0) == (b"x", b"")
-    nothing_left(process, spool)
-
-
-def test_closed_and_empty_ends_it(shell, flatq, spool):
-    flatq("create", check=0)
-    process = flatq.start("work", "--", "cat")
-    wait_for(lambda: lies(spool).get("wait"), "it waits")
-    push(flatq, b"last")
-    flatq("close", check=0)
-    assert ended(process, 0) == (b"last", b"")
-    nothing_left(process, spool)
-
-
 def test_of_a_closed_queue_it_tries_again_what_has_failed(shell, flatq):
     push(flatq, b"x")
     flatq("close", check=0)
     done = flatq("work", "-d", "1", "--", "sh", "-c", 'cat; [ "$FLATQ_TRIES" = 2 ]', check=0)
     assert done.out == b"xx" and flatq("list", "default", check=0).out == b""
-
-
-@pytest.mark.parametrize("stream", ["full", "pipe"])
-def test_the_messages_of_the_worker_cannot_be_written(shell, flatq, stream):
-    """Standard error is a file on a full disk, or a pipe that nobody reads."""
-    for body in (b"1", b"2"):
-        push(flatq, body)
-    reader, writer = os.pipe()
-    os.close(reader)
-    with open("/dev/full", "wb") if stream == "full" else os.fdopen(writer, "wb") as err:
-        process = flatq.start("work", "-w", "0", "-m", "1", "--", "false", stderr=err)
-    assert process.wait(60) == 0
-    empty(flatq)
-
-
-@pytest.mark.parametrize("name", ["ALRM", "CHLD"])
-def test_a_worker_without_its_signals(shell, flatq, name):
-    """It could not end a command, or wait for what it has started. Some shells can get a signal
-    that their caller ignores."""
-    push(flatq, b"x")
-    number = signal.Signals[f"SIG{name}"]
-    words = flatq.command("work", "-n", "1", "-d", "9", "-x", "1", "--", "sleep", "60")
-    done = subprocess.run(words, env=flatq.env, timeout=100, capture_output=True,
-        preexec_fn=lambda: signal.signal(number, signal.SIG_IGN))
-    if done.returncode == 70:
-        assert done.stdout == b"" and name.encode() in done.stderr
-        assert pop(flatq) == b"x"
-    else:
-        assert (done.returncode, b"timeout" in done.stderr) == (0, True), done
-
-
-def test_several_queues_at_the_same_time(shell, flatq, spool):
-    push(flatq, b"1", "c")
-    push(flatq, b"2", "a")
-    process = flatq.start("work", "-q", "a,b", "-q", "c", "-n", "4", "--", "sh", "-c",
-        'cat; printf "%s " "$FLATQ_QUEUE"')
-    wait_for(lambda: lies(spool, "b").get("wait"), "it waits")
-    push(flatq, b"3", "b")
-    wait_for(lambda: not lies(spool, "b").get("wal") and lies(spool, "c").get("wait"),
-        "it waits again")
-    push(flatq, b"4", "c")
-    assert ended(process, 0) == (b"2a 1c 3b 4c ", b"")
 
 
 # commands that do not exist
@@ -721,18 +641,6 @@ def test_what_is_left_in_tmp_is_removed(shell, flatq, spool, stub, tmp_path, pro
     wait_for(lambda: not carriers(spool))
 
 
-def test_a_signal_is_not_for_another_process_with_the_same_number(shell, flatq, stranger):
-    """What was a job ended long ago, and another process has got its number."""
-    other = stranger()
-    script = """lib=$1 job_pid=$2 job_since=000000000001 FLATQ_VERB=work
-        . "$lib/engine/common.sh"; job_pid=$2; shell_reset; need worker/helper
-        job_kill KILL"""
-    subprocess.run([flatq.shell, "-c", script, "sh", LIB, str(other.pid)], env=flatq.env,
-        check=True)
-    with pytest.raises(subprocess.TimeoutExpired):
-        other.wait(0.2)
-
-
 def test_a_message_that_workers_die_of_is_buried(flatq, hold):
     push(flatq, b"x")
     for _ in range(2):
@@ -759,71 +667,7 @@ def test_a_command_out_of_time_has_failed_whatever_it_says(shell, flatq, spool, 
     wait_for(lambda: not carriers(spool), "all of it is gone")
 
 
-# It takes a lock: so it sees another command that runs for the same message
-STORM = """exec 8>>"lock.$FLATQ_ID"; flock -w 0.5 8 || echo "both $FLATQ_ID" >>bad
-read -r line; case $line in m*) ;; *) echo "not whole: $line" >>bad ;; esac
-sleep "0.$((FLATQ_ID % 5))"; (sleep 0.05; :); echo "$line" >>done"""
-
-
-@pytest.mark.slow
-@pytest.mark.costly
-def test_a_storm_of_kills(shell, flatq, spool):
-    """Workers come and go, and their processes are killed at random, one at a time. Each message is
-    worked on to its end, and by one command at a time."""
-    deal, tries = chance(f"storm {os.path.realpath(shell)}"), 300
-    bodies = b"".join(b"m%d\n" % number for number in range(tries))
-    flatq("push", "-l", input=bodies, check=0)
-    workers = []
-    for _ in range(tries):
-        workers = [one for one in workers if one.poll() is None]
-        while len(workers) < 2:
-            options = ["-t", deal.choice("139"), "-d", "0", "-j", deal.choice("12")]
-            workers.append(flatq.start("work", *options, "--", "sh", "-c", STORM,
-                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
-        time.sleep(deal.uniform(0.02, 0.2))
-        strike(deal, spool)
-    for one in workers:
-        one.terminate()
-        one.wait(60)
-    flatq("work", "-w", "4", "-d", "0", "--", "sh", "-c", STORM, check=0)
-    assert set((flatq.home / "done").read_text().split()) == set(bodies.decode().split())
-    assert not (flatq.home / "bad").exists(), (flatq.home / "bad").read_text()
-    wait_for(lambda: not carriers(spool), "nothing is left")
-
-
-def strike(deal, spool):
-    """Kill one process: of a kind, then of its processes. By a descriptor: on a busy machine, the
-    number of a process that has ended is soon another's."""
-    found = {}
-    for pid in carriers(spool):
-        words = words_of(pid)
-        kind = ("helper" if b"--helper" in words else "worker" if b"/lib/work\0" in words else
-            "job" if b"trap :" in words else "command" if b"flock" in words else "tool")
-        found.setdefault(kind, []).append(pid)
-    found.pop("command", None)
-    with suppress(OSError, IndexError):
-        target = deal.choice(found[deal.choice(list(found))])
-        descriptor = os.pidfd_open(target)
-        if target in carriers(spool):
-            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-        os.close(descriptor)
-
-
 # several workers
-
-# a command that ends when $2 of them run side by side
-MEET = """cat >/dev/null; : >"$1/$FLATQ_ID"
-while set -- "$1" "$2" "$1"/*; [ $(($# - 2)) -lt "$2" ]; do set -- "$1" "$2"; sleep 0.05; done"""
-
-
-def test_jobs_run_side_by_side(shell, flatq, spool, hold):
-    for number in range(4):
-        push(flatq, b"%d" % number)
-    process = flatq.start("work", "-j", "3", "-n", "3", "--", "sh", "-c", MEET, "sh", hold, "3")
-    ended(process, 0)
-    assert len(listed(flatq)) == 1
-    nothing_left(process, spool)
-
 
 @pytest.mark.parametrize("how", ["busy", "helpers first", "idle"])
 def test_workers_whose_parent_is_killed_give_back_and_end(shell, flatq, spool, tmp_path, how):
@@ -865,14 +709,3 @@ def test_progress_in_one_line_on_a_terminal_only(shell, flatq, jobs):
     assert said.endswith("work: 2 done, 1 failed, 0 buried\r\n") and said.count("\n") == 2, said
     push(flatq, b"0")
     assert flatq(*args, check=0).err == b""
-
-
-def test_a_queue_that_never_empties_keeps_done_and_body_small(flatq):
-    """Nobody else uses it: no cron, no single pushes. The worker's takes sweep 200 or more, for
-    which they look once a second: it does fewer than 250 jobs in one."""
-    count = 2000 if everything() else 500
-    flatq("push", "-l", "q", input=b"x\n" * (count + 500), check=0)
-    look = 'set -- "$FLATQ_DIR"/q/done/*; echo $#; set -- "$FLATQ_DIR"/q/body/*; echo $#'
-    said = flatq("work", "-q", "q", "-n", str(count), "--", "dash", "-c", look, check=0).out.split()
-    assert len(said) == 2 * count
-    assert max(map(int, said[::2])) <= 450 and max(map(int, said[1::2])) <= 950
