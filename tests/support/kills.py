@@ -1,14 +1,12 @@
-"""Kill drivers of the pipeline: kill -9 ends a driver and all that it has started, at chosen points
-or at random ones. Then a run without kills follows, after which each message must be there once.
+"""Kill a driver of the pipeline: kill -9 ends it and all that it has started, at a chosen point.
+Then a run without kills follows, after which each message must be there once.
 
     drain   a queue to Parquet
     load    a table to a queue
     copy    a stream from queue to queue, which is the stream's sink
 """
 
-import contextlib
 import os
-import random
 import re
 import shutil
 import subprocess
@@ -117,23 +115,16 @@ def end(process):
     process.wait()
 
 
-def kill(ground, point, chance):
-    """Start a driver and kill it there; False if it succeeded before that."""
-    number, more = POINTS[{"load": "stage"}.get(ground.job, "offsets") if point == "random"
-        else point]
+def kill(ground, point):
+    """Start a driver and kill it there, unless it succeeds before that."""
+    number, more = POINTS[point]
     before, limit = number(ground), time.monotonic() + PATIENCE
     process = ground.start()
     try:
-        while number(ground) <= before + more:
-            if process.poll() is not None:
-                assert process.returncode == 0, ground.said()
-                return False
+        while number(ground) <= before + more and process.poll() is None:
             assert time.monotonic() < limit, f"{point} was not reached: {ground.said()}"
             time.sleep(0.001)  # between two looks
-        if point == "random":
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(chance.uniform(0, 2))
-        return process.poll() is None
+        assert not process.returncode, ground.said()
     finally:
         end(process)
 
@@ -179,19 +170,16 @@ def look(ground, bodies):
     assert ground.verb("doctor") == b""
 
 
-def run(job, points, seed, work):
-    """Kill one driver after the other, each at one of these points; then let one run to its end.
-    Return the points that were not reached."""
-    chance = random.Random(f"{job} {points} {seed}")
+def run(job, point, work):
+    """Kill a driver at this point; then let one run to its end."""
     top, short = Path(tempfile.mkdtemp(prefix="kills.", dir=work)), tempfile.mkdtemp(
         prefix="flatq.")
     try:
         ground, bodies = Ground(job, top, short), [b"%d" % number for number in range(MESSAGES)]
         prepare(ground, bodies)
-        missed = [point for point in points if not kill(ground, point, chance)]
+        kill(ground, point)
         finish(ground)
         look(ground, bodies)
-        return missed
     finally:
         shutil.rmtree(top, ignore_errors=True)
         shutil.rmtree(short, ignore_errors=True)

@@ -157,21 +157,6 @@ def test_links(page):
             assert not anchor or anchor in headings(file), target
 
 
-def test_the_readme_is_for_a_first_visit():
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 200
-
-
-@pytest.mark.parametrize("page", [page for page in PAGES if page.parent.name != "lessons"],
-    ids=lambda path: str(path.relative_to(ROOT)))
-def test_lines_of_prose_fit_into_a_diff(page):
-    """At most 100 columns; in other pages than those of lib/ and the README, but for tables and
-    code."""
-    prose = page.read_text()
-    if page.parent != ROOT and LIB not in page.parents:
-        prose = re.sub(r"^```.*?^```$|^\|[^\n]*", "", prose, flags=re.M | re.S)
-    assert not [line for line in prose.splitlines() if len(line) > 100]
-
-
 @pytest.mark.parametrize("page", ["README.md", "PROMISE.md", "TOOLS.md", "CONTRIBUTING.md"])
 def test_pages_of_lib_name_what_is_there(page):
     """Each function, variable and file that a page names exists."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import headers
-from conftest import LIB, ROOT, SHELLS, everything, need
+from conftest import LIB, ROOT, everything, need
 from servers import module
 
 
@@ -83,16 +83,6 @@ def test_sourced_file_only_defines(path):
     assert not inside
 
 
-def test_options_mean_one_thing():
-    values = {}
-    for verb in headers.verbs():
-        for option, value, _ in headers.header(LIB / verb).options:
-            values.setdefault(option, set()).add(value.split("[")[0])  # DELAY[,MOST] is a DELAY
-    # a user would try this letter first for both: push -n LENGTH, pop -n COUNT
-    assert {option: having for option, having in values.items() if len(having) > 1} == {
-        "-n": {"LENGTH", "COUNT", "SECONDS"}}
-
-
 @pytest.mark.parametrize("verb", headers.verbs())
 def test_help_is_the_header(flatq, verb):
     header = headers.header(LIB / verb)
@@ -121,11 +111,6 @@ def test_man_page_has_an_index_of_options():
     assert [line[3:] for line in index if line.startswith(".B ")] == list(headers.options())
     assert [line for line in index if line in verbs] == verbs
     assert "\n.SH EXIT STATUS\n" in page
-
-
-def test_lines_of_lib_fit_into_100_columns():
-    for path in [ROOT / "launch", *filter(Path.is_file, LIB.rglob("*"))]:
-        assert not [line for line in path.read_text().splitlines() if len(line) > 100], path
 
 
 def passes(*words, cwd=ROOT):
@@ -157,17 +142,14 @@ def test_types(tmp_path, part):
         cwd=ROOT / "python")
 
 
-@pytest.mark.parametrize("name_of_shell", SHELLS)
-def test_every_shell_can_parse_it(name_of_shell):
-    program = need(name_of_shell)
-    for path in SCRIPTS:
-        words = [program, *(["sh"] if name_of_shell == "busybox" else []), "-n", path]
-        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=100)
-        assert (done.returncode, done.stderr) == (0, b""), path
-
-
 @pytest.mark.parametrize("path", TREE, ids=name)
-def test_nothing_of_one_machine(path):
+def test_nothing_of_one_machine_and_no_long_lines(path):
+    """At most 100 columns in lib, the README and other prose, but for tables and code there."""
     text = path.read_text(errors="replace")
     homes = re.findall(r"(?<![\w$}.])/(?:home|root|Users|work|farm)/\S*", text)
     assert not homes and not re.search(r"\.\./shared\b", text)
+    ours = path in (ROOT / "launch", ROOT / "README.md") or LIB in path.parents
+    if path.suffix == ".md" and not ours:
+        text = re.sub(r"^```.*?^```$|^\|[^\n]*", "", text, flags=re.M | re.S)
+    if ours or path.suffix == ".md" and path.parent.name != "lessons":
+        assert not [line for line in text.splitlines() if len(line) > 100]

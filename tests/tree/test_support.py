@@ -1,21 +1,9 @@
-"""The tests' own helpers: what a test must not do to another one, which runs beside it."""
+"""The machine of a run of the tests."""
 
 import os
-from types import SimpleNamespace
 
 import machine
 from conftest import need
-from engine import alive, stranger  # noqa: F401
-
-
-def test_a_number_that_another_process_has_by_now(flatq, stranger):
-    """A test ends by killing what it has started. A verb of it has ended long ago, and the session
-    of another test's process has got its number."""
-    process, other = flatq.start("pop", "-w", "60"), stranger()
-    ended = SimpleNamespace(pid=other.pid, returncode=0, wait=lambda: 0, stdin=None, stdout=None,
-        stderr=None)
-    flatq.end(ended, SimpleNamespace(**{**vars(ended), "pid": process.pid}))
-    assert process.wait(60) == -9 and alive(other.pid)
 
 
 def test_the_machine_of_a_run():
