@@ -1,8 +1,10 @@
 """Where a spool may be, which verbs make one, and what the first verb after a boot does."""
 
+import subprocess
+
 import pytest
 
-from engine import pop, push, refused, reserve
+from engine import drain, pop, push, refused, reserve
 
 LOOKS = (
     "list", "list q", "stat", "peek q", "pop q", "pop -w 1 q", "reserve q", "drain q",
@@ -55,13 +57,6 @@ def test_where_a_spool_is_made(flatq, tmp_path, verb):
         assert (tmp_path / name / "q/lock").exists()
 
 
-@pytest.mark.new
-def test_a_file_in_the_place_of_a_spool(flatq, spool):
-    spool.write_text("x")
-    refused(flatq("stat"), 66, "stat", text=b"this is no directory")
-    assert spool.read_text() == "x"
-
-
 @pytest.mark.parametrize("booted", [False, True])
 def test_a_spool_of_another_format(flatq, spool, clock, booted):
     """A verb of an older flatq has deleted bodies that a newer one had written: now each refuses
@@ -78,34 +73,13 @@ def test_a_spool_of_another_format(flatq, spool, clock, booted):
     assert everything(spool) == before
 
 
-def test_a_record_without_a_format(flatq, spool, clock):
-    """As the version before this one has made it: what is handed out on this boot stays so."""
-    push(flatq, b"x", "q")
-    push(flatq, b"y", "q")
-    flatq("reserve", "q", check=0)
-    [record] = (spool / ".boot").iterdir()
-    record.rename(record.with_name(record.name.replace(".v1.", ".")))
-    (spool / ".format.1").unlink()
-    assert pop(flatq, "q") == b"y"
-    refused(flatq("pop", "q"), 66)
-    [kept] = (spool / ".boot").iterdir()
-    assert ".v1." in kept.name
-    assert (spool / ".format.1").exists()
-
-
-def test_a_spool_whose_making_was_killed(flatq, spool, tmp_path):
-    """Whatever is there once `.ids` is."""
-    made = tmp_path / "half"
-    (made / ".ids").mkdir(parents=True)
-    refused(flatq("pop", "q", env={"FLATQ_DIR": str(made)}), 66, text=b"nothing there")
-    for kept in (".boot", ".wait", ".lock", ".sync.off"):
-        place = tmp_path / kept
-        place.mkdir()
-        (place / kept).touch() if kept in (".lock", ".sync.off") else (place / kept).mkdir()
-        push(flatq, b"x", "q", env={"FLATQ_DIR": str(place)})
-    (tmp_path / "tried").mkdir()
-    (tmp_path / "tried/.probe.abc.1-000000000000").touch()
-    push(flatq, b"x", "q", env={"FLATQ_DIR": str(tmp_path / "tried")})
+def test_the_first_verbs_of_a_new_spool_at_once(shell, flatq):
+    """None of them finds a spool, and each creates it."""
+    started = [flatq.start("push", f"q{k % 3}", stdin=subprocess.DEVNULL) for k in range(12)]
+    ids = [process.communicate(timeout=100) + (process.returncode,) for process in started]
+    assert all(status == 0 and err == b"" for _, err, status in ids), ids
+    assert len({out for out, _, _ in ids}) == 12
+    assert [drain(flatq, f"q{k}") for k in range(3)] == [b""] * 3
 
 
 def test_a_boot_sees_what_is_wrong_in_one_of_many_queues(flatq, spool, clock):

@@ -1,71 +1,10 @@
 """Bounds and closed queues. A bound is exact, however many producers there are."""
 
-import fcntl
-import subprocess
 
 import pytest
 
-from conftest import LIB, Result, wait_for
-from engine import (  # noqa: F401
-    child_named, clock, empty, lies, loop, pop, push, refused, reserve, stop_waiting)
-
-
-@pytest.mark.parametrize("options", [[], ["-d", "100"], ["-p", "5"]],
-    ids=["ready", "delayed", "moved"])
-def test_whoever_counts_misses_nothing_that_is_on_its_way(flatq, spool, options):
-    """A push counts messages under the lock. A release must not move a reserved message meanwhile
-    to a place that the push has already counted."""
-    flatq("create", "-b", "1", "q", check=0)
-    push(flatq, b"x", "q")
-    got = reserve(flatq, "q")
-    with open(spool / "q/lock", "a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        process = flatq.start("release", *options, got.receipt, stdin=subprocess.DEVNULL)
-        wait_for(lambda: process.poll() is not None or child_named(process, "flock"),
-            "it waits for the lock, or has ended")
-        assert process.poll() is None, "moved behind the back of whoever holds the lock"
-        assert len(lies(spool, "q")["out"]) == 1
-    assert process.wait(60) == 0
-
-
-def test_push_waits_for_room(shell, flatq, spool, clock):
-    flatq("create", "-b", "1", "q", check=0)
-    push(flatq, b"1", "q")
-    for verb in ("pop", "delete", "bury"):
-        process = flatq.start("push", "-w", "30", "q")
-        process.stdin.write(b"next")
-        process.stdin.close()
-        process.stdin = None
-        assert clock.asleep(process) == 2
-        if verb == "pop":
-            assert pop(flatq, "q")
-        else:
-            flatq(verb, reserve(flatq, "q").receipt, check=0)
-        out, err = process.communicate(timeout=100)
-        assert process.returncode == 0 and err == b"", err
-        assert out.strip().isdigit()
-    assert pop(flatq, "q") == b"next"
-    empty(flatq, "q")
-    assert not list((spool / ".wait").iterdir())
-    assert "room" not in lies(spool, "q")
-
-
-def test_a_push_that_waits_goes_by_the_bound_of_now(flatq, spool, clock):
-    flatq("create", "-b", "2", "q", check=0)
-    push(flatq, b"1", "q")
-    push(flatq, b"2", "q")
-    process = flatq.start("push", "-w", "30", "q", stdin=subprocess.DEVNULL)
-    assert clock.asleep(process) == 2
-    flatq("create", "-b", "1", "q", check=0)
-    pop(flatq, "q")
-    clock.passes(process)
-    refused(Result(process.returncode, *process.communicate()), 75, "push", text=b"full")
-    process = flatq.start("push", "-w", "30", "q", stdin=subprocess.DEVNULL)
-    assert clock.asleep(process) == 2
-    flatq("create", "-b", "2", "q", check=0)
-    # the clock stands still, so only the new bound can wake it
-    assert process.communicate(timeout=60)[0].strip().isdigit()
-    assert process.returncode == 0
+from conftest import LIB, wait_for
+from engine import loop, push, refused
 
 
 @pytest.mark.parametrize("options", [[], ["-l"]], ids=["one", "lines"])

@@ -2,7 +2,6 @@
 through crashes."""
 
 import base64
-import os
 from pathlib import Path
 
 
@@ -82,18 +81,6 @@ def test_back_in_the_old_place(shell, flatq, spool):
     assert lies(spool) == {"claimed": ["settled.000000000554"]}
 
 
-def test_order_beside_shell_consumers(flatq):
-    """No message goes to both a pop and a claim, and none is missing."""
-    fill(flatq, 0, 1200)
-    held = reserve(flatq)
-    popped = [pop(flatq) for _ in range(3)]
-    claimed = read(claim(flatq, "-n", "700"))
-    assert [held.body, *popped, *claimed] == [b"%d" % n for n in range(704)]
-    assert pop(flatq) == b"704"
-    flatq("release", held.receipt, check=0)
-    assert read(claim(flatq, "-n", "702")) == [*claimed, b"0", b"705"]
-
-
 def test_count_is_what_is_held(flatq):
     """A claim counts what its name holds already. So a job that fails again and again does not take
     more and more."""
@@ -102,15 +89,6 @@ def test_count_is_what_is_held(flatq):
         assert read(claim(flatq, "-n", "1300")) == [b"%d" % n for n in range(1300)]
     assert len(read(claim(flatq, "-n", "1301"))) == 1301
     assert len(read(claim(flatq, "-n", "7"))) == 1301
-
-
-def test_names_are_apart(flatq):
-    fill(flatq, 0, 20)
-    assert read(claim(flatq, "-n", "5", name="a")) == [b"%d" % n for n in range(5)]
-    assert read(claim(flatq, "-n", "5", name="b")) == [b"%d" % n for n in range(5, 10)]
-    flatq("settle", "-c", "a", "5", check=0)
-    flatq("unclaim", "-c", "b", check=0)
-    assert read(claim(flatq, name="a")) == [b"%d" % n for n in range(5, 20)]
 
 
 def test_refusals(shell, flatq):
@@ -156,12 +134,3 @@ def test_a_hundred_flat_files_are_one_segment(flatq):
     [(offset, _, _)] = claim(flatq, "-n", "49500")
     flatq("settle", "-c", "me", str(offset + 49_500), check=0)
     assert read(claim(flatq)) == [b"%d" % n for n in range(49_500, 50_000)]
-
-
-def test_large_messages_too(flatq):
-    """Messages that are so large that a checkpoint does not fold them are claimed as well."""
-    large = os.urandom(300_000)
-    push(flatq, large)
-    assert read(claim(flatq)) == [large]
-    flatq("unclaim", "-c", "me", check=0)
-    assert pop(flatq) == large

@@ -59,21 +59,6 @@ def test_verbs(jobs, before, words, status, programs):
         assert status == 75 or (processes, names) == (len(programs), programs)
 
 
-def test_what_a_door_does_not_find(clock, jobs):
-    """A `find` for each queue, and an `ls`. The test's clock stands still, since every few seconds
-    a door also writes its counters."""
-    def programs(line):
-        done = started(jobs.count("beanstalk", input=line + b"\r\nquit\r\n"))[1]
-        return sorted(name for name in done if name in ("find", "ls", "mv", "base64"))
-
-    (clock.path / "1").mkdir(exist_ok=True)
-    (clock.path / "1/stat").write_text("1 (init) S\n")
-    jobs("push", "other", check=0)
-    assert programs(b"delete 99999") == ["find", "find", "ls"]
-    assert programs(b"peek-ready") == ["ls"]
-    assert programs(b"use jobs\r\nwatch other\r\nignore nowhere\r\ntouch 1") == []
-
-
 def test_depth_changes_nothing(jobs):
     """A few operations at two depths. `make bench` has the means of a thousand at 1,000,000
     messages, with unfolding."""
@@ -115,26 +100,10 @@ def test_what_the_other_rows_of_the_bench_start(jobs):
     assert cost(jobs, "handler", input=b"list\n")[1] == ["ls"]
     filled = [cost(jobs, "push", "-l", "jobs", input=b"x\n" * count) for count in (2000, 20000)]
     assert set(more(*filled)) <= {"ls", "rmdir"}, "whatever there is to fill"
-    booted = []
-    for name in ("first", "second", "third"):
-        jobs("create", name, check=0)
-        for record in (jobs.spool / ".boot").iterdir():
-            record.unlink()
-        booted.append(cost(jobs, "list"))
-    assert more(*booted[1:]) == [], "a queue, at a boot"
 
 
 def test_what_the_rows_in_bulk_and_at_depth_start(jobs):
-    """Whatever there is to drain, and however deep the queue is. A key that a boot finds costs no
-    process."""
-    booted = []
-    for count in (1, 2, 4):
-        for number in range(count):
-            jobs("push", "-k", f"{count} {number}", "keys", input=b"x", check=0)
-        for record in (jobs.spool / ".boot").iterdir():
-            record.unlink()
-        booted.append(Counter(cost(jobs, "list", "keys")[1]))
-    assert booted[1] == booted[2]
+    """Whatever there is to drain, and however deep the queue is."""
     drained = []
     for count in (2000, 20000):
         jobs("push", "jobs", input=b"single", check=0)
@@ -149,11 +118,3 @@ def test_what_the_rows_in_bulk_and_at_depth_start(jobs):
         found.append([sorted(cost(jobs, *words, "deep")[1])
             for words in (["reserve"], ["claim", "-c", f"c{count}", "-n", "1"])])
     assert found[0] == found[1] and found[0][0] == ["base64", "mv"], found
-
-
-def test_what_a_door_starts_before_it_answers(jobs, stub):
-    stub("ncat", "exit 2")
-    programs = jobs.count("./launch", "beanstalk", "-k", check=69).programs
-    names = sorted(os.path.basename(program) for program in programs)
-    begun = ["mkdir", "mkfifo", "ncat", "setsid", "sh"]
-    assert [name for name in names if name != "sleep"] == begun, programs

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from conftest import LIB, Result, need
-from engine import drain, empty, lies, pop, push, refused, reserve
+from engine import empty, lies, pop, push, refused, reserve
 
 
 @pytest.fixture
@@ -41,21 +41,6 @@ def fill(path, leave=0):
             pass
     size = (path / "ballast").stat().st_size
     os.truncate(path / "ballast", max(0, size - leave))
-
-
-def test_full_at_the_doors(flatq, small_disk):
-    put = b"put 0 0 60 5\r\nhello\r\n"
-    post = b"POST /queue?group-id=q HTTP/1.1\r\nHost: q\r\nContent-Length: 5\r\n\r\nhello"
-    assert flatq("beanstalk", input=put, check=0).out == b"INSERTED 1\r\n"
-    assert flatq("http", input=post, check=0).out.startswith(b"HTTP/1.1 200 ")
-    fill(small_disk)
-    said = flatq("beanstalk", input=put + put.replace(b"5", b"5000").replace(b"hello",
-        b"x" * 5000) + b"list-tube-used\r\n")
-    assert said.out == b"OUT_OF_MEMORY\r\n" * 2 + b"USING default\r\n" or (said.status,
-        said.out) == (74, b"OUT_OF_MEMORY\r\n"), said
-    assert flatq("http", input=post).out.startswith(b"HTTP/1.1 500 ")
-    assert flatq("beanstalk",
-        input=b"reserve\r\ndelete 1\r\n").out == b"RESERVED 1 5\r\nhello\r\nDELETED\r\n"
 
 
 @pytest.mark.parametrize("sync", ["on", "off"])
@@ -107,50 +92,6 @@ def test_the_first_verb_after_a_boot(request, shell, flatq, clock, small_disk):
         small_disk / ".boot").iterdir())) == 1
 
 
-@pytest.mark.parametrize("small_disk", ["nr_inodes=200"], indirect=True)
-def test_a_message_that_has_no_tries_left_on_a_full_disk(flatq, clock, small_disk):
-    """To bury it takes a directory. After a boot, the push journal gives that room; before, the
-    message stays, and the checkpoint sweeps the others."""
-    flatq("create", "-m", "1", "q", check=0)
-    for k in range(14):
-        push(flatq, b"%d" % k, "q")
-    reserve(flatq, "-t", "5", "q")
-    for k in range(1, 4):
-        assert pop(flatq, "q") == b"%d" % k
-    with suppress(OSError):
-        for k in range(200):
-            (small_disk / f"ballast.{k}").touch()
-    clock.advance(6)
-    refused(flatq("wal", "q"), 74, "wal", text=b"no space left")
-    assert not lies(small_disk, "q").get("done") and lies(small_disk, "q")["out"]
-    with suppress(OSError):
-        for k in range(200):
-            (small_disk / f"more.{k}").touch()
-    clock.reboot("second")
-    assert pop(flatq, "q") == b"4"
-    assert b"buried 1\n" in flatq("stat", "q", check=0).out
-
-
-@pytest.mark.parametrize("small_disk", ["nr_inodes=60"], indirect=True)
-def test_no_files_left(flatq, small_disk):
-    """A disk can have room for bytes and none for new files."""
-    there = 0
-    for k in range(60):
-        done = flatq("push", "q", input=b"%d\n" % k)
-        if done.status:
-            refused(done, 74, "push", text=b"no space left")
-            break
-        there += 1
-    assert 0 < there < 60
-    for k in range(there):
-        done = flatq("pop", "q")
-        if done.status:
-            refused(done, 74, "pop")
-            flatq("wal", "q")
-            done = flatq("pop", "q")
-        assert done.out == b"%d\n" % k, done
-
-
 # rights
 
 @pytest.fixture
@@ -177,17 +118,8 @@ def nobody(flatq):
 
     run.top = top
     yield run
-    for root, _, _ in os.walk(top):
-        os.chmod(root, 0o755)
+    subprocess.run(["chmod", "-R", "u+rwX", top], check=True)
     shutil.rmtree(top)
-
-
-def opened(path):
-    """Everybody may read it, and nobody may write."""
-    for root, _, names in os.walk(path, topdown=False):
-        for name in names:
-            os.chmod(os.path.join(root, name), 0o444)
-        os.chmod(root, 0o555)
 
 
 def test_a_spool_that_cannot_be_made(nobody):
@@ -214,7 +146,7 @@ def test_a_spool_to_look_at(nobody, flatq):
     got = reserve(flatq, "q")
     flatq("create", "-b", "5", "bound", check=0)
     push(flatq, b"z", "bound")
-    opened(nobody.top / "spool")
+    subprocess.run(["chmod", "-R", "a-w,a+rX", nobody.top / "spool"], check=True)
     before = lies(nobody.top / "spool", "q")
     done = nobody("peek", "q")
     assert (done.status, done.out) in ((0, b"y"), (77, b"")), done
@@ -224,24 +156,5 @@ def test_a_spool_to_look_at(nobody, flatq):
         verb, *rest = words.replace("RECEIPT", got.receipt).split()
         refused(nobody(verb, *rest, input=b"new"), 77, verb)
     assert lies(nobody.top / "spool", "q") == before
-    for root, _, _ in os.walk(nobody.top / "spool"):
-        os.chmod(root, 0o700)
+    subprocess.run(["chmod", "-R", "u+w", nobody.top / "spool"], check=True)
     assert pop(flatq, "q") == b"y"
-
-
-@pytest.mark.parametrize("words, tool", [("push q", "base64"), ("push -n 1 q", "dd"),
-    ("push -e q", "sed"), ("push -k k q", "flock"), ("push -k k q", "sha1sum"),
-    ("push -d 9 q", "mkdir"), ("pop q", "base64"), ("pop q", "mv"), ("pop -w 1 empty", "mkfifo")])
-def test_a_tool_that_is_missing(flatq, stub, words, tool):
-    """A verb that cannot run one of its tools prints one line and changes nothing."""
-    push(flatq, b"x", "q")
-    before = {place: len(names) for place, names in lies(flatq.spool, "q").items()}
-    verb, *rest = words.split()
-    missing = stub(tool, "exit 127")
-    refused(flatq(verb, *rest, input=b"y"), 70 if tool == "flock" else 74, verb)
-    if tool == "flock":
-        stub(tool, 'kill -9 "$$"')
-        refused(flatq(verb, *rest, input=b"y"), 74, verb, text=b"flock failed")
-    missing.unlink()
-    assert {place: len(names) for place, names in lies(flatq.spool, "q").items()} == before
-    assert drain(flatq, "q") == b"x"

@@ -2,30 +2,17 @@
 verb does. Other shells are refused."""
 
 import re
-import shutil
 import subprocess
 
 import pytest
 
-from conftest import LIB, ROOT, need
+from conftest import LIB, need
 from engine import push, refused
 from test_talks import talks
-
-SCRIPTS = [ROOT / "launch", *sorted(path for path in LIB.rglob("*") if path.is_file()
-    and path.suffix in ("", ".sh"))]
-
 
 def unset():
     """What engine/common.sh unsets."""
     return re.search(r"\n  unset ([^\n]*)\n", (LIB / "engine/common.sh").read_text())[1].split()
-
-
-def test_what_is_read_with_a_default_is_not_inherited():
-    """`set -u` ends a verb that reads a variable without a value. So only a variable that is read
-    with a default can come from outside. Those whose name says a part of flatq do not."""
-    defaults = {name for path in SCRIPTS for name in re.findall(r"\$\{([a-z]+):?[-+=]",
-        path.read_text())}
-    assert sorted(defaults | {"FLATQ_DOOR", "OPTARG"}) == sorted(unset())
 
 
 # variables that change what the shell, ls, awk and perl do
@@ -36,15 +23,6 @@ TOOLS = {
     "QUOTING_STYLE": "c", "TIME_STYLE": "+%s", "BLOCK_SIZE": "1K", "LS_BLOCK_SIZE": "1K",
     "PERLIO": ":crlf", "PERL_UNICODE": "SDA",
 }
-
-
-@pytest.mark.shells
-@pytest.mark.parametrize("variable", ["FLATQ_DIR", "XDG_STATE_HOME"])
-def test_a_place_with_bytes_that_are_no_characters(shell, flatq, tmp_path, variable):
-    place = tmp_path / b"jos\xc3\xa9\xff".decode(errors="surrogateescape")
-    flatq.env.pop("FLATQ_DIR")
-    done = flatq("push", "q", input=b"m", env={variable: str(place), "LC_ALL": "C"})
-    assert done.out == b"1\n" and (place / ("q" if variable == "FLATQ_DIR" else "flatq/q")).is_dir()
 
 
 @pytest.mark.parametrize("name", ["dash", "bash"])
@@ -73,20 +51,6 @@ def test_another_shell_is_refused(flatq, name):
             text=b"dash, busybox")
     assert flatq("handler", input=b"push q\nx", env={name: "1"}).out.startswith(b"error 70 ")
     assert not list(flatq.spool.glob("q"))
-
-
-@pytest.mark.parametrize("name", ["mksh", "ksh", "yash", "zsh"])
-def test_another_shell_that_is_here_is_refused(flatq, name):
-    """With one line, before it makes anything."""
-    if not shutil.which(name):
-        pytest.skip(f"no {name} here")
-    for shell, verb in (([name], "push"), ([name], "handler"), (["sh"], "push")):
-        done = subprocess.run([*shell, LIB / verb], executable=shutil.which(name),
-            input=b"push q\nx", env=flatq.env, capture_output=True)
-        assert done.returncode in (0, 70) and b"70" in done.stdout or done.returncode == 70, done
-        assert (done.stdout + done.stderr).count(
-            b"\n") == 1 and b"dash, busybox" in done.stdout + done.stderr, done
-    assert not list(flatq.spool.glob("default"))
 
 
 @pytest.mark.parametrize("what", ["variables", "path"])

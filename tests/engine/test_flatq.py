@@ -5,7 +5,7 @@ import re
 import subprocess
 
 from conftest import LIB, ROOT
-from engine import empty, pop, push, refused, reserve
+from engine import push, refused
 
 
 def test_version(shell, flatq):
@@ -60,30 +60,6 @@ def test_the_usage_line_names_the_command_that_is_there(shell, flatq):
         refused(flatq(verb, *words), 64, verb, text=f": see {verb} -h\n".encode())
     refused(flatq("flatq", "-y"), 64, "flatq", text=b": see flatq -h\n")
     assert flatq("handler", input=b"pop -y\n").out == b"error 64 usage: see flatq pop -h\n"
-
-
-def test_options_behind_the_queue_are_named(shell, flatq):
-    push(flatq, b"x", "q")
-    receipt = reserve(flatq, "q").receipt
-    push(flatq, b"y", "q")
-    for verb, *words in (["push", "-p", "1"], ["pop", "-w", "1"], ["reserve", "-t", "1"],
-            ["peek", "-s", "buried"], ["kick", "-n", "1"], ["create", "-g"], ["close", "-h"],
-                         ["drain", "-0"], ["drop", "-f"], ["stat", "-h"], ["list", "--plain"],
-                         ["wal", "-x"], ["doctor", "-v"], ["claim", "-c", "me"],
-                         ["unclaim", "-c", "me"], ["shovel", "-n", "1"],
-                         ["shovel", "q", "-w", "1"]):
-        refused(flatq("flatq", verb, "q", *words, input=b"x"), 64, verb,
-            text=b": options come before the queue\n")
-    for verb, *words in (["delete", "-h"], ["release", "-d", "5"], ["touch", "-t", "5"],
-            ["bury", "-r", "why"]):
-        refused(flatq(verb, receipt, *words), 64, verb, text=b": options come before the receipt\n")
-    refused(flatq("pressure", "get", "q", "-w", "0"), 64, "pressure",
-        text=b"options come before the queue")
-    refused(flatq("mqueue", "in", "/n", "q", "--once"), 64, "mqueue",
-        text=b"options come before the queue")
-    assert pop(flatq, "q") == b"y"
-    flatq("delete", receipt, check=0)
-    empty(flatq, "q")
 
 
 def test_the_queue_of_the_environment_at_a_door_and_in_a_worker(flatq):

@@ -3,28 +3,7 @@
 import subprocess
 
 from conftest import wait_for
-from engine import child_named, drain, flats_of, loop, push, reserve
-
-
-def test_any_bytes_through_a_flat_file(flatq):
-    """With as many messages as a checkpoint folds."""
-    bodies = [b"", b"\n", b"\t", bytes(range(256)), b"a\tb\nc", b"\0" * 100, b"x" * 70000,
-        b"x" * 30000, b"=", b"last"]
-    keys = {}
-    for k, body in enumerate(bodies):
-        keys[k] = push(flatq, body, "-k", f"key {k}", "-t", "7", "q")
-    loop(flatq, 'k=0; while [ $k -lt 220 ]; do printf filler | "$sh" "$lib/push" q >/dev/null || '
-        'exit; k=$((k + 1)); done')
-    flatq("wal", "q", check=0)
-    assert flats_of(flatq.spool, "q", "queue")
-    for k, number in keys.items():
-        assert flatq("push", "-k", f"key {k}", "q", check=0).out == b"%d dup\n" % number
-    for k, body in enumerate(bodies):
-        got = reserve(flatq, "q")
-        assert (got.body, got.id, got.tries) == (body, keys[k], 1)
-        flatq("delete", got.receipt, check=0)
-        assert b"dup" not in flatq("push", "-p", "99999", "-k", f"key {k}", "q", check=0).out
-    assert flatq("drain", "q", check=0).out == b"filler\n" * 220 + b"\n" * len(bodies)
+from engine import child_named, drain, push
 
 
 def test_killed_with_its_lock_held_by_a_child(flatq, stub):

@@ -70,15 +70,6 @@ def test_a_message_that_was_joined_to_a_torn_one(shell, flatq):
     assert popped(flatq) == [*whole, b"3" * 1000]
 
 
-def test_zeros_that_a_power_cut_has_left(shell, flatq):
-    file = put(flatq.home, b"ABCDEF", b"second")
-    lines = file.read_bytes().splitlines()
-    file.write_bytes(lines[0] + b"\0" * 16 + lines[0] + b"\n" + lines[1] + b"\n")
-    done = flatq("import", file)
-    assert (done.status, done.out) == (65, b"mail 1\n") and b"line 1: not base64" in done.err
-    assert popped(flatq) == [b"second"]
-
-
 def test_names_what_it_cannot_read(shell, flatq):
     file = put(flatq.home, b"1", b"2" * 100, b"3")
     lines = file.read_bytes().splitlines(keepends=True)

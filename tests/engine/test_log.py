@@ -108,36 +108,22 @@ def test_only_the_last_events(shell, flatq, q):
 
 @pytest.mark.shells
 def test_since(shell, flatq, q):
-    write(q, "q/log", 1, at="1795425400.99")
-    write(q, "q/log", 2, at="1795425401.00")
-    write(q, "q/log", 3, at="1795425500.00")
+    for number, at in enumerate(("400.99", "401.00", "500.00"), 1):
+        write(q, "q/log", number, at=f"1795425{at}")
     for time, count in (("@1795425401", 2), ("@1795425402", 1), ("2026-11-23 09:16:40", 3)):
         done = flatq("log", "--since", time, "q", env={"TZ": "UTC0"}, check=0)
         assert lines(done.out) == [event(number)[1] for number in (1, 2, 3)[3 - count:]], time
     push(flatq, b"12345", "q")
     for words in (["--since", "1 minute ago"], ["--since", "1 minute ago", "-n", "5", "q"]):
         assert len(lines(flatq("log", *words, check=0).out)) == 1
-    refused(flatq("log", "--since", "no time"), 65, "log")
-    for words in (["--since"], ["--until", "now"], ["-n"], ["--since", "now", "q", "r"]):
-        refused(flatq("log", *words), 64, "log")
-    refused(flatq("log", "-n", "x"), 65, "log")
 
 
 def test_follow_begins_with_the_last_ten(flatq, q):
     write(q, "q/log", *range(100))
-    process, until = following(flatq)
-    assert until(10) == [event(number)[1] for number in range(90, 100)]
-    write(q, "q/log", *range(100, 130))
-    assert until(40)[10:] == [event(number)[1] for number in range(100, 130)]
-    flatq.end(process)
-    for words, count in ((["-n", "3"], 3), (["--since", "@1795425456"], 130)):
+    for words, shown in (([], 10), (["-n", "3"], 3), (["--since", "@1795425456"], 100)):
         process, until = following(flatq, *words)
-        assert len(until(count)) == count
-        write(q, "q/log", 7)
-        assert len(until(count + 1)) == count + 1
+        assert until(shown) == [event(number)[1] for number in range(100 - shown, 100)]
         flatq.end(process)
-        text = (q / "q/log").read_text().splitlines(keepends=True)
-        (q / "q/log").write_text("".join(text[:130]))
 
 
 @pytest.mark.shells
@@ -236,13 +222,12 @@ def test_follow(shell, flatq, q):
     flatq("push", "new", input=b"12345", check=0)
     assert until(3)[2].startswith("new push ")
     # half a line, and the other half
-    half = event(3)[0][:20], event(3)[0][20:]
     with (q / "q/log").open("a") as file:
-        file.write(half[0])
+        file.write(event(3)[0][:20])
         file.flush()
         flatq("push", "new", input=b"12345", check=0)
         assert len(until(4)) == 4
-        file.write(half[1])
+        file.write(event(3)[0][20:])
     assert until(5)[4] == event(3)[1]
     # a process has opened the log before it is renamed, and writes after that
     with (q / "q/log").open("a") as late:
@@ -285,19 +270,7 @@ def test_nobody_reads(shell, flatq, q, stub, perl):
         else b"log: the log could not be printed\n")
 
 
-@pytest.mark.shells
-def test_an_output_that_fails(shell, flatq, q):
-    write(q, "q/log", *range(1000))
-    for words in (["q"], [], ["-f"]):
-        for redirection in (">/dev/full", ">&-"):
-            done = subprocess.run(["sh", "-c", f'"$@" {redirection}', "sh",
-                *flatq.command("log", *words)], env=flatq.environment(None), cwd=flatq.home,
-                                  stdin=subprocess.DEVNULL, capture_output=True, timeout=100)
-            assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (74, b"", 1), done
-
-
-@pytest.mark.parametrize("program", ["awk", "sort", "cut", "cat", "date", "tail", "head", "tr",
-    "ls", "xargs"])
+@pytest.mark.parametrize("program", ["awk", "sort", "cat", "tail", "ls", "xargs"])
 def test_a_program_that_fails(flatq, q, stub, program):
     """No part of a log passes for the whole."""
     write(q, "q/log", *range(100))
@@ -305,16 +278,7 @@ def test_a_program_that_fails(flatq, q, stub, program):
     refused(flatq("log"), 74, "log")
 
 
-def test_what_is_refused(flatq, q, tmp_path):
-    refused(flatq("log", "nothing"), 66, "log", text=b"no queue 'nothing'")
-    refused(flatq("log", "-f", "nothing"), 66, "log")
-    refused(flatq("log", "../q"), 65, "log")
-    for words in (["q", "r"], ["q", "-f"], ["-x"]):
-        refused(flatq("log", *words), 64, "log")
-    refused(flatq("log", env={"FLATQ_DIR": str(tmp_path / "none")}), 66, "log", text=b"no spool")
-    assert not (tmp_path / "none").exists()
-    assert flatq("log", "q", check=0).out == flatq("log", check=0).out == b""
-    # not by a door
+def test_it_does_not_work_elsewhere(flatq):
     assert flatq("handler", input=b"log q\n").out.startswith(b"error 64 no such verb")
     refused(flatq("flatq", "-H", "127.0.0.1:1", "log"), 64, "log",
         text=b"works on the machine that has the spool")

@@ -7,31 +7,9 @@ import signal
 import pytest
 
 from conftest import LIB, wait_for
-from engine import child_named, empty, holders, lies, loop, pop, push, refused, stopped_by
+from engine import child_named, empty, lies, loop, pop, push
 
 BIG = b"0123456789abcdef" * 20000  # more than a pipe holds
-
-
-def test_a_pop_waits_for_what_is_delayed_in_a_closed_queue(flatq):
-    push(flatq, b"kicked", "-d", "1000", "q")
-    push(flatq, b"late", "-d", "1", "r")
-    for queue in ("q", "r"):
-        flatq("close", queue, check=0)
-    process = flatq.start("pop", "-w", "60", "q")
-    wait_for(lambda: lies(flatq.spool, "q").get("wait"), "it waits")
-    flatq("kick", "q", check=0)
-    assert process.communicate(timeout=60) == (b"kicked", b"")
-    assert pop(flatq, "-w", "60", "r") == b"late"
-
-
-def test_of_a_closed_queue_a_kick_leaves_nothing_delayed(flatq):
-    """The directory in which the message was stays, and means nothing."""
-    push(flatq, b"late", "-d", "1000", "q")
-    flatq("close", "q", check=0)
-    flatq("kick", "q", check=0)
-    assert pop(flatq, "q") == b"late" and lies(flatq.spool,
-        "q").get("delayed") is None and list(flatq.spool.glob("q/delayed/*/*"))
-    refused(flatq("pop", "-w", "60", "q"), 69, "pop")
 
 
 def test_what_is_kicked_just_now_is_not_overlooked(flatq, stub):
@@ -65,19 +43,6 @@ def held(flatq, verb="pop"):
     return process
 
 
-@pytest.mark.shells
-@pytest.mark.parametrize("verb", ["pop", "reserve"])
-def test_stopped_it_gives_back(shell, flatq, spool, verb):
-    push(flatq, BIG)
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        process = held(flatq, verb)
-        os.killpg(process.pid, number)
-        stopped_by(process, number)
-        assert "out" not in lies(spool)
-    assert pop(flatq) == BIG
-    assert holders(spool) == []
-
-
 def test_stopped_alone_it_gives_back_when_the_reader_is_gone(shell, flatq):
     push(flatq, BIG)
     process = held(flatq)
@@ -108,29 +73,6 @@ def test_an_owner_that_lives_keeps_it(shell, flatq):
     out, _ = process.communicate(timeout=100)
     assert (process.returncode, out) == (0, BIG)
     empty(flatq)
-
-
-def test_a_reader_that_is_gone(shell, flatq):
-    for verb, body in (("pop", b"small"), ("pop", BIG), ("reserve", b"small"), ("reserve", BIG)):
-        push(flatq, body)
-        reading, writing = os.pipe()
-        os.close(reading)
-        process = flatq.start(verb, stdout=writing)
-        os.close(writing)
-        _, err = process.communicate(timeout=100)
-        assert process.returncode == 74, (verb, process.returncode, err)
-        assert err.startswith(verb.encode() + b": ") and err.count(b"\n") == 1, err
-        assert pop(flatq) == body
-
-
-def test_a_reader_that_goes_away(shell, flatq):
-    push(flatq, BIG)
-    process = held(flatq)
-    assert process.stdout.read(10) == BIG[:10]
-    process.stdout.close()
-    assert process.wait(60) == 74
-    assert process.stderr.read().count(b"\n") == 1
-    assert pop(flatq) == BIG
 
 
 def test_too_many_tries_bury_what_cannot_be_written(flatq):

@@ -4,7 +4,6 @@ that is told to stop there must still tidy up and end."""
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 
 import pytest
@@ -21,10 +20,8 @@ DEAF = 'kill() { case " $*" in *"ALRM $$" | *"CHLD $$" | *"USR"[12]" $$") comman
 
 
 # bash unsets the function (shell_forget)
-in_each_shell = pytest.mark.parametrize("first, shell",
-    [("container", "dash"), ("container", "bash"), *(("deaf",
-    name) for name in SHELLS if name != "bash")],
-                                        indirect=True)
+in_each_shell = pytest.mark.parametrize("first, shell", [("container", "dash"),
+    ("container", "bash"), *(("deaf", name) for name in SHELLS if name != "bash")], indirect=True)
 both_ways = pytest.mark.parametrize("first, shell", [("container", "bash"), ("deaf", "dash")],
     indirect=True)
 
@@ -54,74 +51,38 @@ def first(request, flatq):
     return start
 
 
-def put_back(flatq, spool):
-    """The message is ready again, and the only one; its place is still there."""
+# what it does, the program that it runs then, the signal, and its exit code
+ROWS = [
+    ("pop", "base64", signal.SIGTERM, 143), ("reserve", "base64", signal.SIGTERM, 143),
+    ("pop -l", "", signal.SIGTERM, 143), ("pop -w 600 empty", "sleep", signal.SIGTERM, 143),
+    ("push", "base64", signal.SIGTERM, 143), ("work -q empty -- cat", "sleep", signal.SIGHUP, 129),
+]
+
+
+@in_each_shell
+@pytest.mark.parametrize("words, program, number, status", ROWS, ids=[row[0] for row in ROWS])
+def test_it_tidies_up_and_ends(flatq, first, spool, words, program, number, status):
+    """A pop puts its message back, although its reader has it too; a push stores nothing, and a
+    worker ends as the signal asks."""
+    push(flatq, BIG)
+    process, pid = first(*words.split())
+    if program:
+        runs(pid, program)
+    else:
+        wait_for(lambda: list(spool.glob("default/out/batch.*")), "it has taken the message")
+    os.kill(pid, number)
+    _, err = process.communicate(timeout=100)
+    assert (process.returncode, err) == (status, b"")
     assert (spool / "default/out").is_dir() and "out" not in lies(spool)
+    assert not list(spool.glob("*/wait/*"))
     assert pop(flatq) == BIG
     empty(flatq)
-
-
-def ends(process, pid, number, status, text=b""):
-    os.kill(pid, number)
-    out, err = process.communicate(timeout=100)
-    assert (process.returncode, out, err) == (status, text, b"")
-
-
-@in_each_shell
-def test_a_pop_that_has_a_message(flatq, first, spool):
-    """The pop puts its message back, although its reader has it too, and touches nothing else."""
-    push(flatq, BIG)
-    process, pid = first("pop")
-    runs(pid, "base64")
-    ends(process, pid, signal.SIGTERM, 143, BIG)
-    put_back(flatq, spool)
-
-
-@both_ways
-@pytest.mark.parametrize("verb", ["reserve", "pop -l"])
-def test_others_that_have_messages(flatq, first, spool, verb):
-    push(flatq, BIG)
-    process, pid = first(*verb.split())
-    runs(pid, "base64") if verb == "reserve" else wait_for(lambda: lies(spool).get("out"),
-        what="it is taken")
-    os.kill(pid, signal.SIGTERM)
-    process.communicate(timeout=100)
-    assert process.returncode == 143
-    put_back(flatq, spool)
-
-
-@in_each_shell
-def test_a_pop_that_waits(flatq, first, spool):
-    process, pid = first("pop", "-w", "600")
-    runs(pid, "sleep")
-    ends(process, pid, signal.SIGTERM, 143)
-    assert not lies(spool).get("wait")
-
-
-@in_each_shell
-@pytest.mark.parametrize("options", [[], ["-l"]], ids=["one", "many"])
-def test_a_push_that_reads(flatq, first, spool, options):
-    """The shell handles the signal only when the input ends. Then the push stores nothing and
-    prints no id."""
-    process, pid = first("push", *options)
-    wait_for(lambda: any(any(spool.glob(f"default/{path}")) for path in ("body/*", "tmp/*")),
-        "it reads")
-    ends(process, pid, signal.SIGTERM, 143)
-    assert not any(lies(spool).get(place) for place in ("body", "tmp", "wal", "queue"))
-    empty(flatq)
-
-
-@in_each_shell
-def test_a_worker(flatq, first, spool):
-    """It gives its message back, and ends as the signal asks."""
-    process, pid = first("work", "--", "cat")
-    runs(pid, "sleep")
-    ends(process, pid, signal.SIGHUP, 129)
+    assert not any(lies(spool).get(place) for place in ("tmp", "wal", "queue"))
 
 
 @both_ways
 @pytest.mark.parametrize("number, status", [(signal.SIGQUIT, 131), (signal.SIGTERM, 143)])
-def test_a_worker_that_is_told_twice(flatq, first, spool, tmp_path, number, status):
+def test_a_worker_that_is_told_twice(flatq, first, tmp_path, number, status):
     push(flatq, b"x")
     process, pid = first("work", "-j", "2", "--", "sh", "-c", ': >"$0"; exec sleep 600',
         tmp_path / "runs")
@@ -145,14 +106,3 @@ def test_several_doors(flatq, first, free_port):
     said = process.communicate(timeout=100)
     assert process.returncode == 143, said
     assert carriers(flatq.spool) == {} and not listening(free_port)
-
-
-@both_ways
-def test_a_pop_elsewhere(flatq, first):
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        process, pid = first("flatq", "-H", f"127.0.0.1:{server.getsockname()[1]}", "pop")
-        client = server.accept()[0]
-        os.kill(pid, signal.SIGTERM)
-        client.close()
-        process.communicate(timeout=100)
-        assert process.returncode == 143

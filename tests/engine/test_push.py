@@ -1,14 +1,12 @@
 """push stores any bytes, each message under one id, as a whole or not at all."""
 
 import os
-import signal
 import subprocess
 
 import pytest
 
 from conftest import LIB, wait_for
-from engine import child_named, empty, holders, lies, pop, push, refused, reserve, stopped_by
-from userlands import without
+from engine import child_named, empty, lies, pop, push, refused, reserve
 
 ALL = bytes(range(256))
 BODIES = [
@@ -44,24 +42,6 @@ def test_any_bytes_of_any_length(shell, flatq, spool):
         for name in lies(spool).get("body", ())), "a large body is not left to the sweeper"
 
 
-@pytest.mark.parametrize("size, length", [(0, 1), (10, 11), (1050, 1051), (1 << 20, (1 << 20) + 1),
-    (3, 999999999999)])
-def test_length_too_short_stores_nothing(flatq, spool, size, length):
-    refused(flatq("push", "-n", str(length), input=b"x" * size), 65, "push")
-    nothing(spool)
-    empty(flatq)
-
-
-def test_a_read_that_fails_is_not_the_end_of_the_input(flatq, stub):
-    """65 would say that fewer bytes came than were announced: but the first dd has failed, and they
-    are still there (R6)."""
-    push(flatq, b"first")
-    stub("dd", '[ -e "$ONCE" ] || { : >"$ONCE"; exit 1; }\nexec "$REAL" "$@"')
-    refused(flatq("push", "-n", "6", input=b"enough"), 74, "push")
-    assert pop(flatq) == b"first"
-    empty(flatq)
-
-
 def test_no_dot_stores_nothing(shell, flatq, spool):
     for text in (b"", b".", b"a\n", b"a\n.", b"a\n..\n", b"a\n.\r\n", ALL):
         for most in ("", "100000"):
@@ -69,48 +49,6 @@ def test_no_dot_stores_nothing(shell, flatq, spool):
                 65, "push", text=b"dot")
     flatq("wal", check=0)
     nothing(spool)
-
-
-# keys
-
-
-# what brings a message into each state after a reserve; -: it stays reserved
-STATES = {"ready": "release", "delayed": "release -d 1000", "reserved": "-", "buried": "bury",
-    "released": "release -p 9", "kicked": "bury"}
-
-
-@pytest.mark.parametrize("state", STATES)
-def test_key_is_taken_in_every_state(flatq, spool, state):
-    number = push(flatq, b"one", "-k", "key")
-    other = push(flatq, b"other", "-p", "70000", "-k", "another")
-    receipt = reserve(flatq).receipt
-    if STATES[state] != "-":
-        flatq(*STATES[state].split(), receipt, check=0)
-    if state == "kicked":
-        assert flatq("kick", check=0).out == b"1\n"
-    before = lies(spool)
-    for _ in range(2):
-        assert flatq("push", "-k", "key", input=b"two") == (0, b"%d dup\n" % number, b"")
-    assert lies(spool) == before, "nothing is stored for a taken key"
-    # a key counts within one queue
-    assert push(flatq, b"x", "-k", "key", "elsewhere") > other
-
-
-# input that cannot be read (test_tools.py closes it), a log that cannot be written
-
-@pytest.mark.parametrize("hidden", ["", "perl"])
-def test_from_a_directory(shell, flatq, spool, tmp_path, hidden):
-    """An input that cannot be read is no end of it."""
-    if hidden:
-        flatq.env["PATH"] = without(tmp_path / "some", hidden, path=flatq.env["PATH"])
-    for options in ([], ["-n", "3"], ["-e"], ["-l"], ["-0"]):
-        where = os.open("/", os.O_RDONLY)
-        process = flatq.start("push", *options, stdin=where)
-        os.close(where)
-        out, err = process.communicate(timeout=100)
-        assert process.returncode in (65, 74) and out == b"" and err.count(b"\n") == 1, (options,
-            process.returncode, out, err)
-        nothing(spool)
 
 
 def test_a_log_that_cannot_be_written(shell, flatq, spool):
@@ -121,31 +59,18 @@ def test_a_log_that_cannot_be_written(shell, flatq, spool):
     push(flatq, b"3", "-d", "1", "q")
     assert pop(flatq, "q") == b"1"
     got = reserve(flatq, "q")
-    for verb, *arguments in (["touch", got.receipt], ["release", got.receipt],
-            ["bury", got.receipt], ["wal", "q"]):
-        done = flatq(verb, *arguments, check=0)
-        assert (done.out, done.err) == (b"", b"")
-    done = flatq("kick", "q", check=0)
-    assert (done.out, done.err) == (b"1\n", b"")
-    done = flatq("delete", "q:" + str(got.id), check=0)
-    assert (done.out, done.err) == (b"", b"")
-
-
-# killed
-
-def reading(flatq, program, *options, data=b"begun "):
-    """A push that has read some of its message and waits for more."""
-    process = flatq.start("push", *options)
-    process.stdin.write(data)
-    process.stdin.flush()
-    wait_for(lambda: lies(flatq.spool).get("body") and child_named(process, program),
-        "the child that reads")
-    return process
+    for words in (["touch", got.receipt], ["release", got.receipt], ["bury", got.receipt],
+            ["wal", "q"], ["kick", "q"], ["delete", f"q:{got.id}"]):
+        done = flatq(*words, check=0)
+        assert (done.out, done.err) == (b"1\n" if words[0] == "kick" else b"", b"")
 
 
 def test_killed_while_it_reads(flatq, spool, clock):
-    process = reading(flatq, "base64")
-    orphan = child_named(process, "base64")
+    process = flatq.start("push")
+    process.stdin.write(b"begun ")
+    process.stdin.flush()
+    orphan = wait_for(lambda: lies(spool).get("body") and child_named(process, "base64"),
+        "the child that reads")
     process.kill()
     process.communicate()
     wait_for(lambda: not os.path.exists(f"/proc/{orphan}"), "the end of the orphaned base64")
@@ -158,29 +83,6 @@ def test_killed_while_it_reads(flatq, spool, clock):
     assert b"left of 000000000001 was removed" in flatq("doctor", check=0).out
     assert [len(names) for place, names in lies(spool).items() if place == "body"] == [1]
     assert pop(flatq) == b"next"
-
-
-@pytest.mark.shells
-def test_stopped_while_it_reads(shell, flatq, spool):
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        process = reading(flatq, "base64")
-        os.killpg(process.pid, number)
-        stopped_by(process, number)
-        nothing(spool)
-    empty(flatq)
-    assert holders(spool) == []
-
-
-@pytest.mark.shells
-def test_stopped_alone_while_it_reads(shell, flatq, spool):
-    """The shell handles the signal only when its child has ended. The message is whole then, but
-    the push must not store it, since it prints no id."""
-    process = reading(flatq, "base64")
-    process.send_signal(signal.SIGTERM)
-    process.stdin.close()
-    stopped_by(process, signal.SIGTERM)
-    nothing(spool)
-    empty(flatq)
 
 
 def test_a_limit_on_size(shell, flatq, spool):

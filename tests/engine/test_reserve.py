@@ -1,26 +1,10 @@
 """reserve: a message is reserved until it is settled or its lease ends. Its receipt is good until
 the message is reserved again."""
 
-import re
 
 import pytest
 
-from engine import lies, pop, push, refused, reserve
-
-ALL = bytes(range(256))
-
-
-def test_pop_and_reserve_of_the_same_message_have_other_receipts(flatq, clock):
-    """A receipt cannot be guessed from the id and the tries: it names one reservation."""
-    push(flatq, b"x")
-    old = reserve(flatq, "-t", "1")
-    forged = re.sub(r"[0-9a-f]{12}$", lambda match: match[0][::-1], old.receipt)
-    assert forged != old.receipt
-    refused(flatq("delete", forged), 66, "delete")
-    clock.advance(2)
-    assert pop(flatq) == b"x"
-    refused(flatq("delete", old.receipt), 66, "delete")
-
+from engine import lies, push, refused
 
 MALFORMED = [
     "", "x", ":", "q:", "q", "q:x", "q:1.", "q:1.2", "q:1..", "q:1.2.", "q:1.2.3.4", "q:-1.1.abc",

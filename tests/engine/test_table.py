@@ -2,11 +2,9 @@
 got."""
 
 import re
-import shutil
 
 import pytest
 
-from conftest import need
 from engine import push, reserve, shown_on_terminal
 
 
@@ -76,16 +74,6 @@ def test_a_table_whose_lines_do_not_all_come(flatq, filled, stub):
     """Here the last one is missing, as where the process was killed that wrote them (R6)."""
     stub("awk", 'case $* in *form=*) head -n 2 | "$REAL" "$@" ;; *) exec "$REAL" "$@" ;; esac')
     assert shown_on_terminal(flatq, "list", "jobs") == ("", 74)
-
-
-@pytest.mark.parametrize("awk", ["gawk", "mawk", "original-awk", "busybox"])
-def test_with_each_awk(flatq, filled, tmp_path, awk):
-    place = tmp_path / "awk"
-    place.mkdir()
-    (place / "awk").symlink_to(shutil.which(need(awk)))
-    env = {"PATH": f"{place}:{flatq.env['PATH']}"}
-    assert shown_on_terminal(flatq, "stat", env=env) == (STAT, 0) and shown_on_terminal(flatq,
-        "list", "jobs", env=env) == (LIST, 0)
 
 
 def test_sizes_and_ages(flatq, spool):

@@ -3,21 +3,25 @@
 import re
 import shlex
 import shutil
+import time
 from pathlib import Path
 from string import Template
 
 import pytest
 
-from conftest import SHELLS, everything
-from engine import flats_of, lies, push, refused, reserve
+from conftest import SHELLS, Result, everything
+from engine import (  # noqa: F401
+    clock, flats_of, holders, lies, push, refused, reserve)
 
 TEXT = Path(__file__).with_name("talks.txt").read_text()
 TALKS = {title: lines.splitlines() for title, lines in
     (part.split("\n", 1) for part in TEXT.split("\n\n# ")[1:])}
-TIMED = [title for title in TALKS if re.search(r"(?m)^(\+|boot) ", "\n".join(TALKS[title]))]
+TIMED = [title for title in TALKS if re.search(r"(?m)^(\+|boot|wall|start) ", "\n".join(TALKS[title]))]
 LINE = re.compile(r"(?P<words>.*?)(?: <(?: (?P<given>.*?))?)?"
     r"(?: >(?P<out>(?: .*?)?)| ~ (?P<like>.*?)| ! (?P<code>\d+) ?(?P<text>.*?))?"
     r"(?: = (?P<name>\w+)(?: try (?P<tries>\d+))?)?")
+END = re.compile(r"(?P<name>\w+)(?: in (?P<seconds>[\d.]+))?"
+    r"(?: > (?P<out>.*?)| ! (?P<code>\d+) ?(?P<text>.*?))?")
 # what a refusal of one of these leaves as it was
 CHANGES = ("push", "create", "release", "touch", "bury", "kick", "settle")
 
@@ -37,16 +41,31 @@ def raw(text):
 
 
 class Talk:
-    def __init__(self, flatq, clock=None):
-        self.flatq, self.clock, self.names, self.last = flatq, clock, {}, 0
+    def __init__(self, flatq, clock=None, stub=None):
+        self.flatq, self.clock, self.stub, self.names, self.last = flatq, clock, stub, {}, 0
+        self.waiting, self.time, self.wrong = {}, time.time(), None
 
     def line(self, line):
         first, _, rest = line.partition(" ")
         if first == "+":
             self.clock.advance(float(rest))
+            self.wall(float(rest))
         elif first == "boot":
             name, *seconds = rest.split()
             self.clock.reboot(name, *map(int, seconds))
+            self.wall(50)
+        elif first == "wall":
+            self.wrong = int(rest)
+            self.wall(0)
+        elif first == "start":
+            name, verb, *words = shlex.split(Template(rest.partition(" < ")[0]).substitute())
+            process = self.waiting[name] = self.flatq.start(verb, *words)
+            process.stdin.write(raw(rest.partition(" < ")[2]))
+            process.stdin.close()
+            process.stdin = None
+            assert self.clock.asleep(process) <= 2
+        elif first == "end":
+            self.end(**END.fullmatch(rest).groupdict())
         elif re.match(r"[A-Z_]+=", line):
             name, _, value = line.partition("=")
             self.flatq.env[name] = value
@@ -65,6 +84,25 @@ class Talk:
             assert [self.flatq("pop", queue).out.decode() for _ in bodies.split()] == bodies.split()
         else:
             self.verb(**LINE.fullmatch(Template(line).substitute(self.names)).groupdict())
+
+    def wall(self, seconds):
+        """So many seconds later, what `date` says."""
+        self.time += seconds
+        if self.wrong is not None:
+            self.stub("date", f"echo {int(self.time) + self.wrong}")
+
+    def end(self, name, seconds, out, code, text):
+        process = self.waiting.pop(name)
+        if seconds:
+            assert self.clock.passes(process) <= float(seconds)
+        process.wait(60)
+        done = Result(process.returncode, *process.communicate())
+        if code:
+            refused(done, int(code), text=(text or "").encode())
+        else:
+            assert (done.status, done.err) == (0, b""), done
+            assert re.fullmatch(re.escape(raw(out).decode("latin-1")) if out is not None else r"\d+\n",
+                done.out.decode("latin-1")), done
 
     def verb(self, words, given, out, like, code, text, name, tries):
         verb, *words = (raw(word).decode("latin-1") for word in shlex.split(words))
@@ -96,7 +134,10 @@ def talk(title, *more):
             one.line(line)
         except AssertionError as error:
             raise AssertionError(f"line {number}: {line}") from error
-    assert set(one.flatq.home.iterdir()) == home
+    assert set(one.flatq.home.iterdir()) == home and not one.waiting
+    if "\nstart " in "\n".join(TALKS[title]):
+        assert not list(one.flatq.spool.glob(".wait/*/")) and not holders(one.flatq.spool)
+        assert not [*one.flatq.spool.glob("*/wait/*"), *one.flatq.spool.glob("*/room/*")]
 
 
 def talks(words, flatq):
@@ -117,5 +158,5 @@ def test_talk(flatq, title):
 
 @pytest.mark.whole
 @by_turns(TIMED)
-def test_talk_by_the_clock(flatq, clock, title):
-    talk(title, flatq, clock)
+def test_talk_by_the_clock(flatq, clock, stub, title):
+    talk(title, flatq, clock, stub)

@@ -4,7 +4,6 @@ import fcntl
 import os
 import pty
 import re
-import shlex
 import signal
 import struct
 import subprocess
@@ -12,7 +11,7 @@ import termios
 
 import pytest
 
-from conftest import need, wait_for
+from conftest import need
 from engine import on_terminal, push, refused, reserve
 
 
@@ -83,35 +82,6 @@ def test_what_it_shows(shell, flatq, screen):
     assert one.ended() == 0 and one.process.stderr.read() == b""
 
 
-def test_in_a_real_terminal(flatq, tmp_path):
-    """tmux draws what top prints as a terminal would, and gives it keys. When top ends, so does the
-    only session, and with it tmux."""
-    push(flatq, b"1", "jobs")
-
-    def tmux(*words, check=True):
-        done = subprocess.run([need("tmux"), "-S", tmp_path / "socket", "-f", "/dev/null", *words],
-            env=flatq.environment({"LC_ALL": "C.UTF-8", "TERM": "screen"}),
-                              capture_output=True, text=True, timeout=60)
-        assert done.returncode == 0 or not check, done
-        return done
-
-    def drawn(ready):
-        """Whether the row of the queue has that number of ready messages."""
-        rows = [line.split()[:2] for line in tmux("capture-pane", "-p").stdout.splitlines()]
-        return len(rows) <= 12 and ["jobs", ready] in rows
-
-    tmux("new-session", "-d", "-x", "90", "-y", "12", shlex.join(map(str, flatq.command("top", "-n",
-        "1"))))
-    try:
-        wait_for(lambda: drawn("1"), "a picture with the queue")
-        push(flatq, b"2", "jobs")
-        wait_for(lambda: drawn("2"), "the next picture, in the place of the first")
-        tmux("send-keys", "q")
-        wait_for(lambda: tmux("has-session", check=False).returncode, "the end of top")
-    finally:
-        tmux("kill-server", check=False)
-
-
 def test_more_queues_than_lines(flatq, screen):
     for number in range(9):
         flatq("create", f"queue{number}", check=0)
@@ -120,15 +90,6 @@ def test_more_queues_than_lines(flatq, screen):
         for number in range(7)]
     one.process.send_signal(signal.SIGTERM)
     assert one.ended() == -signal.SIGTERM
-
-
-def test_a_terminal_without_a_size_and_a_directory_that_reads_as_an_assignment(flatq, screen):
-    push(flatq, b"1", "jobs")
-    (flatq.home / "a=b").mkdir()
-    one = screen(size=(0, 0), env={"TMPDIR": "a=b"})
-    one.look("jobs +1 +0 +0 +0 .*")
-    one.press("q")
-    assert one.ended() == 0 and not list((flatq.home / "a=b").iterdir())
 
 
 def test_an_error_is_on_the_screen_that_stays(flatq, screen):

@@ -2,7 +2,6 @@
 power cut or a caller has left. The laboratory's families `ends`, `reads` and `pairs` have the
 others."""
 
-import os
 import signal
 import subprocess
 
@@ -105,42 +104,8 @@ def test_doctor_gives_no_key_away(flatq, clock):
     assert list((flatq.spool / "jobs/keys").iterdir()) == [key] and key.read_bytes() == b"1\nyes\n"
 
 
-def test_the_caller_ignores_the_end_of_its_children(flatq):
-    """As Perl's programs often do. Some shells pass that on, and an awk cannot wait for what it
-    starts then."""
-    command = ["python3", "-c",
-        "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); "
-        "os.execvp(sys.argv[1], sys.argv[1:])"]
-    for words, body in ((["push", "-l", "q"], b"1\n2\n"), (["push", "q"], b"3"), (["wal"], b""),
-            (["doctor"], b""), (["drain", "q"], b"")):
-        done = subprocess.run([*command, *flatq.command(*words)],
-            env=flatq.environment({"FLATQ_FOLD": "1"}), input=body, capture_output=True,
-            timeout=100)
-        assert (done.returncode, done.stderr) == (0, b""), (words, done)
-    assert done.stdout == b"1\n2\n3\n"
-
-
-def test_drop_while_somebody_pushes(flatq, stub, tmp_path):
-    """drop has removed the place of the slip when the push comes to create it. The push waits for
-    the drop, and says that its queue is gone."""
-    flatq("create", "q", check=0)
-    out = tmp_path / "out"
-    # drop reads what mv says, so a push that held that pipe would keep the drop waiting, for which
-    # the push waits
-    stub("mv", f'''case $* in
-      *.drop.*)
-        PATH={flatq.env["PATH"]}
-        {{ printf new | "{flatq.shell}" "{flatq.command("push")[1]}" q >"{out}" 2>"{out}.err"
-          echo $? >"{out}.code"; }} >/dev/null 2>&1 9>&- &
-        until ls "{flatq.spool}"/q/body/* >/dev/null 2>&1; do :; done ;;
-      esac
-      exec "$REAL" "$@"''')
-    flatq("drop", "q", check=0)
-    wait_for(lambda: os.path.exists(f"{out}.code") and open(f"{out}.code").read().strip(),
-        "the push")
-    assert open(f"{out}.code").read().strip() == "69" and out.read_bytes(
-        ) == b"" and b"gone" in open(f"{out}.err", "rb").read()
-    # a drop that was killed stops no push, nor does a drop that gave up
+def test_a_drop_that_is_over_stops_no_push(flatq):
+    """It gave up, or was killed."""
     push(flatq, b"x", "q")
     refused(flatq("drop", "q"), 75, "drop")
     assert not (flatq.spool / "q/dropping").exists()

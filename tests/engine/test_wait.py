@@ -12,10 +12,10 @@ import time
 
 import pytest
 
-from conftest import LIB, Result, everything, wait_for
+from conftest import LIB, everything, wait_for
 from engine import (  # noqa: F401
     child_named, clock, command_of, empty, holders, lies, pop, push, refused, reserve, standing,
-    stop_waiting)
+    stopped_by)
 
 
 @pytest.fixture
@@ -54,26 +54,17 @@ def full(flatq):
 
 
 @both
-def test_time_out(shell, flatq, spool, clock, verb):
-    if verb == "push":
-        full(flatq)
-    for seconds in (1, 3):
-        process = flatq.start(verb, "-w", str(seconds), *["p"] * (verb == "pop"), "q",
-            stdin=subprocess.DEVNULL)
-        assert clock.passes(process) == seconds
-        refused(Result(process.returncode, *process.communicate()), 75 if verb == "push" else 66)
-    nothing_left(spool)
-
-
-@both
 @pytest.mark.shells
 def test_stopped_it_leaves_nothing(shell, flatq, spool, clock, verb):
     """A pop takes no message that comes later, and a push keeps no key."""
     if verb == "push":
         full(flatq)
     words = {"pop": ("-w", "30", "p", "q"), "push": ("-w", "30", "-k", "key", "q")}[verb]
-    stop_waiting(clock, [(number, waiting(flatq, *words, queue="q", verb=verb))
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)])
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        process = waiting(flatq, *words, queue="q", verb=verb)
+        process.send_signal(number)
+        assert clock.passes(process) <= 2
+        stopped_by(process, number)
     nothing_left(spool)
     assert verb == "pop" or pop(flatq, "q") == b"1"
     push(flatq, b"x", "-k", "key", "q")
@@ -98,37 +89,6 @@ def test_killed_it_leaves_nothing_behind_the_next_checkpoint(flatq, spool, stub,
     nothing_left(spool)
     assert verb == "push" or push(flatq, b"1", "q")
     assert pop(flatq, "q") == b"1"
-
-
-@both
-@pytest.mark.parametrize("again", [False, True])
-def test_a_queue_that_is_dropped(shell, flatq, spool, clock, verb, again):
-    """Who waits for it ends in time. A pop finds a message in a new queue of that name, and a push
-    stores nothing there."""
-    if verb == "push":
-        full(flatq)
-    process = waiting(flatq, "-w", "3", "q", queue="q", verb=verb)
-    flatq("drop", "-f", "q", check=0)
-    if again:
-        push(flatq, b"new", "q")
-    assert clock.passes(process) <= 3
-    out, err = process.communicate()
-    assert (process.returncode, out) in {"pop": [(0, b"new")] if again else [(66, b""), (69, b"")],
-        "push": [(69, b"")]}[verb], (process.returncode, out, err)
-    assert err.count(b"\n") == (out == b"")
-    assert (verb, again) != ("push", True) or pop(flatq, "q") == b"new"
-    empty(flatq, "q")
-    nothing_left(spool)
-
-
-@both
-def test_close_wakes_it(shell, flatq, spool, clock, verb):
-    full(flatq)
-    assert verb == "push" or pop(flatq, "q")
-    process = waiting(flatq, "-w", "30", "q", queue="q", verb=verb)
-    flatq("close", "q", check=0)
-    refused(Result(process.wait(60), *process.communicate()), 69, verb)
-    nothing_left(spool)
 
 
 @pytest.mark.parametrize("calls, when", [("getdents64", 2), ("getdents64", 4),
@@ -167,27 +127,6 @@ def test_how_soon(shell, flatq):
     assert statistics.median(took) < 0.05, took
 
 
-@pytest.mark.parametrize("queue", ["plain", "later", "held"])
-def test_two_seconds_at_a_time(shell, flatq, clock, queue):
-    """However long it waits, and however late something is due."""
-    push(flatq, b"not yet", "-d", "4294967295", "later")
-    push(flatq, b"in flight", "-t", "4294967295", "held")
-    reserve(flatq, "held")
-    process = flatq.start("pop", "-w", "4294967295", queue)
-    for _ in range(2):
-        assert clock.asleep(process) == 2
-        clock.advance(2)
-    assert clock.asleep(process) == 2
-
-
-def test_of_several_queues(shell, flatq, spool, clock):
-    """Of which one is named twice."""
-    process = waiting(flatq, "-w", "30", "a", "b/c", "a", "d", queue="b,c")
-    push(flatq, b"x", "b/c")
-    assert process.communicate(timeout=100)[0] == b"x"
-    nothing_left(spool)
-
-
 @pytest.mark.parametrize("at_once", [False, True], ids=["in turn", "at once"])
 def test_many_waiters_and_as_many_pushes(flatq, spool, clock, at_once):
     """Each push wakes one waiter. A waiter that no longer needs the wake passes it on, so no waiter
@@ -222,31 +161,6 @@ def test_a_wake_between_the_look_and_the_sleep(shell, flatq, spool, stub, endles
     nothing_left(spool)
 
 
-@pytest.mark.parametrize("place", ["default/wait", "default/room", ".doors/wait"])
-def test_an_entry_is_swept_whose_fifo_is_gone_already(flatq, spool, place):
-    """A waiter that ends removes its FIFO and then its entries. If it was killed in between, the
-    checkpoint removes the entries."""
-    push(flatq, b"x")
-    (spool / ".doors/wait").mkdir(parents=True)
-    dead, alive = (spool / place / f"{owner}.0123456789ab"
-        for owner in ("999999999-000000000001", f"{os.getpid()}-999999999999"))
-    for entry in (dead, alive):
-        entry.touch()
-    flatq("wal", check=0)
-    assert alive.exists() and not dead.exists()
-
-
-def test_killed_it_costs_others_no_message(flatq, endless):
-    """A push that wakes a dead waiter goes on and wakes a living one."""
-    dead = [waiting(flatq, "-w", "30") for _ in range(3)]
-    alive = waiting(flatq, "-w", "30")
-    for process in dead:
-        process.kill()
-        process.wait()
-    push(flatq, b"x")
-    assert alive.communicate(timeout=100)[0] == b"x"
-
-
 def test_a_stopped_waiter_blocks_nobody(flatq, spool, endless):
     sleeping = waiting(flatq, "-w", "60")
     os.kill(sleeping.pid, signal.SIGSTOP)
@@ -258,33 +172,6 @@ def test_a_stopped_waiter_blocks_nobody(flatq, spool, endless):
     second = sleeping.communicate(timeout=100)[0]
     assert sorted([first, second] + [pop(flatq) for _ in range(6)]) == [b"%d" % k for k in range(8)]
     nothing_left(spool)
-
-
-@pytest.mark.parametrize("what", ["delay", "lease", "delay of a push meanwhile"])
-def test_what_is_due_wakes_at_its_time(shell, flatq, clock, what):
-    words = () if what == "lease" else ("-d", "1")
-    if "meanwhile" not in what:
-        push(flatq, b"x", *words)
-    if what == "lease":
-        reserve(flatq, "-t", "1")
-    process = flatq.start("pop", "-w", "30")
-    if "meanwhile" in what:
-        clock.asleep(process)
-        push(flatq, b"x", *words)
-    assert 1 <= clock.passes(process) <= 1 + 2 * ("meanwhile" in what)
-    assert process.communicate()[0] == b"x"
-
-
-def test_what_is_released_or_kicked_wakes(shell, flatq, clock):
-    push(flatq, b"x")
-    for turn in ("release", "bury"):
-        got = reserve(flatq)
-        process = waiting(flatq, "-w", "30", verb="reserve")
-        flatq(turn, got.receipt, check=0)
-        if turn == "bury":
-            flatq("kick", check=0)
-        out, _ = process.communicate(timeout=100)
-        flatq("release", out.split()[0].decode(), check=0)
 
 
 def test_the_death_of_an_owner_is_seen_while_waiting(flatq, spool):

@@ -92,15 +92,6 @@ def stopped_by(process, number):
     assert process.wait(60) in (-number, 128 + number)
 
 
-def stop_waiting(clock, waiting):
-    """Send each (signal, waiting process) its signal, and see it end."""
-    for number, process in waiting:
-        process.send_signal(number)
-    for number, process in waiting:
-        assert clock.passes(process) <= 2
-        stopped_by(process, number)
-
-
 def loop(flatq, script, *args, timeout=600):
     """Run a script with $sh and $lib: many verbs in a row, without coming back to Python between
     them. It must succeed."""
@@ -118,18 +109,6 @@ def drain(flatq, queue="default"):
     done = loop(flatq, 'while "$sh" "$lib/pop" "$1"; do :; done', queue)
     assert done.err.count(b"\n") == 1, done.err[-300:]
     return done.out
-
-
-def drain_at_work(flatq, *queue):
-    """Push 3000 messages, and start a drain of them, which stands still in the middle of its
-    output, since nobody reads more than its beginning. Return its process, and the messages."""
-    sent = [b"%0100d" % number for number in range(3000)]
-    flatq("push", "-l", *queue, input=b"\n".join(sent), check=0)
-    process = flatq.start("drain", *queue)
-    wait_for(lambda: list((flatq.spool / (queue or ("default",))[0] / "out").glob("batch.*")),
-        "a batch in out/")
-    process.stdout.read(1000)
-    return process, sent
 
 
 def children(pid):
@@ -193,8 +172,7 @@ def holders(path):
 
 # `sleep` of a Clock. It sleeps until the clock is set past its end, or a signal comes. A sleep of
 # less than a fifth of a second, between two looks, ends by itself
-SLEEP = """[ "$1" != 0.025 ] || exec "$REAL" "$1"  # a worker that ends its sleepers (timer_reap)
-case $1 in 0.0* | 0.1*) for=$1 ;; *) for=1000000 ;; esac
+SLEEP = """case $1 in 0.0* | 0.1*) for=$1 ;; *) for=1000000 ;; esac
 case $1 in
 *.?) set -- "${1%.*}" "${1#*.}0" ;;
 *.??) set -- "${1%.*}" "${1#*.}" ;;
@@ -330,13 +308,14 @@ def flats_of(spool, queue, place):
 
 
 def faulty(flatq, call, path, verb, *args, error="EIO", when="1", input=b"", env=None):
-    """Run a verb in whose processes this system call on this path fails. Return its exit status and
-    output."""
+    """Run a verb in whose processes this system call on this path, or on one of these, fails.
+    Return its exit status and output."""
+    paths = path if isinstance(path, list) else [path, f"{path}/"]
     done = subprocess.run(
-        [need("strace"), "-f", "-qq", "-o", "/dev/null", "-P", f"{path}", "-P", f"{path}/", "-e",
-        f"trace={call}", "-e", f"inject={call}:error={error}:when={when}",
-         "--", *flatq.command(verb, *args)], input=input, env=flatq.environment(env),
-         cwd=flatq.home, timeout=100, capture_output=True)
+        [need("strace"), "-f", "-qq", "-o", "/dev/null",
+        *(word for path in paths for word in ("-P", str(path))), "-e", f"trace={call}", "-e",
+        f"inject={call}:error={error}:when={when}", "--", *flatq.command(verb, *args)],
+        input=input, env=flatq.environment(env), cwd=flatq.home, timeout=100, capture_output=True)
     # strace prints a line if a path is not the shortest way to its file
     done.stderr = b"".join(line for line in done.stderr.splitlines(keepends=True)
         if b"strace: Requested path" not in line)
@@ -389,43 +368,3 @@ def shown_on_terminal(flatq, verb, *words, env=None):
     said = on_terminal(leader)
     os.close(leader)
     return said.replace(b"\r\n", b"\n").decode(), process.wait(60)
-
-
-def number_used(number):
-    """Whether the system keeps a process number: a process has it, or one of its group or session
-    is there, if only as a zombie."""
-    for process in map(int, filter(str.isdecimal, os.listdir("/proc"))):
-        with suppress(OSError):
-            if number in (process, os.getpgid(process), os.getsid(process)):
-                return True
-    return False
-
-
-@pytest.fixture
-def stranger():
-    """stranger(NUMBER) starts a process, in a group of its own, that has this process number, once
-    that is free; without NUMBER, any. Only root can force a number; else the test is skipped. The
-    process ends with the test."""
-    started = []
-
-    def start(number=None):
-        last = Path("/proc/sys/kernel/ns_last_pid")
-        if number and (os.geteuid() != 0 or not last.exists()):
-            pytest.skip("only root can give a process a number, by /proc/sys/kernel/ns_last_pid")
-        for _ in range(1000):
-            # RACE: another process may get the number first, and still have it
-            if number:
-                wait_for(lambda: not number_used(number), "the number to be free")
-                last.write_text(str(number - 1))
-            process = subprocess.Popen(["sleep", "1000"], start_new_session=True)
-            if number in (None, process.pid):
-                started.append(process)
-                return process
-            process.kill()
-            process.wait()
-        raise AssertionError(f"no process got the number {number}")
-
-    yield start
-    for process in started:
-        process.kill()
-        process.wait()
