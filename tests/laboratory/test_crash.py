@@ -125,19 +125,6 @@ def test_a_sample_has_every_kind(work):
     assert sample(whole, None, "1") == whole
 
 
-def test_a_failed_answer_is_the_answer(work):
-    """A fault of the output strikes only the writes of the answer, also if other processes write to
-    pipes beside them; an error that lasts strikes all but these."""
-    lasting = ("EIO lasting", "ENOSPC lasting")
-    for faulty, streams in ((tuple(faults.OUTPUT), {("<stdout>",)}), (lasting, set())):
-        points = faults.points(family.calls(SYSTEM, "pop", work), faulty)
-        assert points
-        for fault, point in points:
-            result, _ = family.wreck(SYSTEM, "pop", fault, point, work)
-            struck = {call.paths for call in result.calls if call.fate != "run"}
-            assert struck == streams if streams else struck and ("<stdout>",) not in struck
-
-
 @pytest.fixture
 def base(own):
     """A spool with a slip, a flat file, a reservation, a delayed and a buried message."""

@@ -168,13 +168,6 @@ def test_kill_one_and_the_shell_goes_on(root):
     assert (root / "after").exists() and not (root / "e").exists()
 
 
-def test_errno_once(root):
-    result = sh("(printf x >a) || printf 'no '; (: >b) || printf no", root,
-        fault=Fault("errno", 2, errno.ENOSPC))
-    assert (result.status, result.stdout, result.fired, result.killed) == (0, b"no ", 1, False)
-    assert files(root) == {"a": b"", "b": b""}
-
-
 def test_errno_lasting(root):
     script = "printf x >a; (printf x >a); (: >b); mv a c; (: >d); rm c"
     result = sh(script, root, fault=Fault("errno_from", 4, errno.ENOSPC, only=SPACE))

@@ -50,7 +50,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Union
 
 AnyPath = Union[str, bytes, "os.PathLike[str]"]
-FAULT_KINDS = ("kill_tree", "kill_one", "errno", "errno_from", "errno_file", "torn")
 #: Kinds of call that need room, which ENOSPC and EDQUOT strike (on some file systems "rename" too).
 SPACE: frozenset[str] = frozenset({"open", "write", "mkdir", "mknod"})
 #: Kinds of call that change anything, which EROFS strikes.
@@ -85,11 +84,6 @@ class Fault:
     only: frozenset[str] | None = None
     where: str = ""
     output: bool = False
-
-    def __post_init__(self) -> None:
-        if self.kind not in FAULT_KINDS or self.point < 1 or self.kind.startswith("errno") != bool(
-                self.errno):
-            raise ValueError(f"not a fault: {self!r}")
 
     def part(self, size: int) -> int:
         """The number of bytes of a write of `size` that are carried out."""
