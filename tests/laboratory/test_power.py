@@ -1,6 +1,4 @@
-"""Power cuts: every state that an honest file system may leave, by a model; and real cuts on ext4.
-
-The model and the cuts are in tests/crash: families/states.py, power.py and cuts.py."""
+"""Power cuts: every state that an honest file system may leave, by a model; and real cuts."""
 
 import os
 import shutil
