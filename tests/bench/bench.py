@@ -96,11 +96,11 @@ def main():
             about = machine(Path(work), options.python)
             run = Run(Path(work), options.python, options.quick, options.parent)
             for row in options.rows or ROWS:
+                print(f"bench: {row}", file=sys.stderr)
                 try:
                     ROWS[row](run)
                 # one failed row does not lose the results of the others
                 except (RuntimeError, OSError, subprocess.SubprocessError) as error:
-                    run.progress.end()
                     run.failed.append(row)
                     print(f"bench: {row} FAILED: {error}", file=sys.stderr)
                 finally:

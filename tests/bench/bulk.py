@@ -78,12 +78,9 @@ def many(run, count, rounds, pairs):
     if len(pairs) == 1:
         return
     lines = run.lines(count)
-    run.progress.row = f"bulk, {count:,}"
     for turn in range(rounds):
         for pair in pairs if turn % 2 else reversed(pairs):
-            run.progress(f"{turn + 1} of {rounds}: {pair.name}")
             pair.turn(run, lines)
-    run.progress.end()
     run.notes.append(f"Bulk, {count:,} messages of 100 bytes: fill and drain, messages a second:")
     for pair in pairs:
         fill, drain = (count / sorted(values)[len(values) // 2] for values in pair.seconds.values())

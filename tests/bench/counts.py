@@ -53,16 +53,13 @@ def bytes_(run):
         for verb in ("push", "pop"):  # the first pop unfolds: both depths are counted behind it
             counted(run, spool, [verb, "jobs"], b"x" * 100)
         sums = {"push": [0] * 4, "pop": [0] * 4}
-        run.progress.row = f"bytes, depth {depth:,}"
-        for turn in range(operations):
+        for _ in range(operations):
             for verb, total in sums.items():
                 count, _, err = counted(run, spool, [verb, "jobs"], b"x" * 100)
                 if count.status:
                     raise RuntimeError(f"{verb} at depth {depth}: {err!r}")
                 total[:] = map(sum, zip(total, (count.processes, count.read, count.written,
                     count.listed)))
-            run.progress(f"{turn + 1} of {operations}")
-        run.progress.end()
         for verb, total in sums.items():
             means[verb, depth] = [value / operations for value in total]
             processes, read, written, listed = means[verb, depth]

@@ -30,14 +30,11 @@ def doors(run):
     ports = {**run.doors(["line", "-k"], "doors"),
         NOTHING: run.serve(["ncat", "-l", "-k", "-c", "true", "127.0.0.1", None])}
     seconds = {name: [] for name in ports}
-    run.progress.row = "line door"
-    for turn in range(8 if run.quick else 200):
+    for _ in range(8 if run.quick else 200):
         for name, port in ports.items():
             began = time.perf_counter()
             ask(port, b"list\n")
             seconds[name].append(time.perf_counter() - began)
-        run.progress(f"{turn + 1}")
-    run.progress.end()
     run.compare("connection, line door, list", seconds, {NOTHING: 2.5})
 
 
@@ -163,15 +160,12 @@ def in_turn(run, row, durable, talks, bounds, sums=None):
     many = 3 if run.quick else 200
     suffix = "synced" if durable else "unsynced"
     seconds = {name: [] for name in talks}
-    run.progress.row = row
-    for turn in range(many):
+    for _ in range(many):
         for name, talk in talks.items():
             times = [time.perf_counter()]
-            for _ in talk():
+            for _step in talk():
                 times.append(time.perf_counter())
             seconds[name].append([end - begin for begin, end in zip(times, times[1:])])
-        run.progress(f"{turn + 1} of {many}")
-    run.progress.end()
     run.compare(f"{row}, {suffix}", {name: [sum(steps) for steps in rounds] for name,
         rounds in seconds.items()}, sums or {})
     for at, step in enumerate(row.split(", ")):
@@ -221,16 +215,13 @@ def launch(run):
     starts[f"ncat -l -k -c 'echo OK' {FLOOR}"] = ["ncat", "-l", "-k", "-c", "echo OK", "127.0.0.1",
         None]
     seconds = {name: [] for name in starts}
-    run.progress.row = "launch"
-    for turn in range(2 if run.quick else 20):
+    for _ in range(2 if run.quick else 20):
         for name, argv in starts.items():
             began = time.perf_counter()
             port = run.serve(argv, {"FLATQ_DIR": str(run.work / "launch")})
             ask(port, b"quit\r\n")
             seconds[name].append(time.perf_counter() - began)
             run.end()
-        run.progress(f"{turn + 1}")
-    run.progress.end()
     run.compare("a door, until it has answered", {**seconds, "60 ms": [0.06] * 3}, {"60 ms": 1.0})
 
 

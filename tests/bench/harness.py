@@ -7,7 +7,6 @@ import random
 import shutil
 import statistics
 import subprocess
-import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -58,7 +57,7 @@ def floor(name, script, *words, **more):
     return Command(name, ["sh", "-ec", script, *words], **more)
 
 
-def interleave(groups, rounds, progress):
+def interleave(groups, rounds):
     """Seconds of each command by name. In every round each command runs once: group after group, in
     a new random order within each."""
     seconds = {command.name: [] for group in groups for command in group}
@@ -70,7 +69,6 @@ def interleave(groups, rounds, progress):
                 took = command.run()
                 if turn >= warm:
                     seconds[command.name].append(took)
-        progress(f"{turn + 1} of {rounds + warm} rounds")
     return seconds
 
 
@@ -151,21 +149,3 @@ def machine(directory, python):
             **packages(python),
         },
     }
-
-
-class Progress:
-    """One line on a terminal, written anew each time. Without a terminal it prints nothing."""
-
-    def __init__(self):
-        self.shown = sys.stderr.isatty()
-        self.row, self.last = "", 0.0
-
-    def __call__(self, text):
-        if self.shown and time.monotonic() - self.last > 0.1:
-            self.last = time.monotonic()
-            sys.stderr.write(f"\r\033[K{self.row}: {text}")
-            sys.stderr.flush()
-
-    def end(self):
-        if self.shown:
-            sys.stderr.write("\r\033[K")

@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from harness import Command, Progress, interleave, packages, ratio, spread
+from harness import Command, interleave, packages, ratio, spread
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 LIB = ROOT / "lib"
@@ -31,7 +31,6 @@ class Run:
         self.rounds = 3 if quick else 200
         self.million = MILLION // 500 if quick else MILLION
         self.packages = packages(python)
-        self.progress = Progress()
         self.ratios, self.detail, self.notes, self.raw = [], [], [], {}
         self.servers, self.missing, self.failed = [], set(), []
         self.message = self.file("message", b"x" * 99 + b"\n")
@@ -79,9 +78,7 @@ class Run:
 
     def row(self, name, commands, bounds, rounds=None):
         """Run the commands side by side. The first is flatq's."""
-        self.progress.row = name
-        seconds = interleave([commands], rounds or self.rounds, self.progress)
-        self.progress.end()
+        seconds = interleave([commands], rounds or self.rounds)
         self.compare(name, seconds, bounds)
 
     def compare(self, name, seconds, bounds=()):

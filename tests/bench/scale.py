@@ -76,8 +76,6 @@ def deep(run):
         root in run.trees.items() if root != ROOT)
     groups = []
     for name, (spool, depth, root) in places.items():
-        run.progress.row = f"depth {depth:,}"
-        run.progress("filling")
         run.flatq("fill", spool, ["push", "-l", "jobs"], run.lines(depth, 20), root=root).run()
         for verb in ("push", "pop"):  # the first pop unfolds: all depths are timed from behind it
             run.flatq(verb, spool, [verb, "jobs"], run.message, root=root).run()
@@ -89,9 +87,7 @@ def deep(run):
     groups.append([verb_at(run, f"{verb} {ALONE}", script, alone) for verb,
         (_, script) in VERBS.items()])
     os.sync()  # else the first rounds would write what the filling has left in memory
-    seconds = interleave([list(same) for same in zip(*groups)], 3 if run.quick else 100,
-        run.progress)
-    run.progress.end()
+    seconds = interleave([list(same) for same in zip(*groups)], 3 if run.quick else 100)
     for verb in VERBS:
         rows = {"flatq" if name == deepest else name: seconds[f"{verb} {name}"]
             for name in (deepest, *others, *list(places)[len(depths):], ALONE)}

@@ -39,23 +39,18 @@ def rows(run):
             "pipeline: .venv has no PySpark (make pipeline installs it): what needs it is left out")
         return
     sizes = [10_000] if run.quick else [10_000, 100_000, MILLION, 10 * MILLION]
-    run.progress.row = "pipeline"
     (run.work / "spark").mkdir()
     words = [python, __file__, run.work / "spark", *["quick"] * run.quick, *sizes]
     process = subprocess.Popen(list(map(str, words)), stdout=subprocess.PIPE,
         stdin=subprocess.DEVNULL, text=True, start_new_session=True)
     try:
-        found = []
-        for line in process.stdout:
-            found.append(json.loads(line))
-            run.progress(found[-1]["name"])
+        found = [json.loads(line) for line in process.stdout]
         process.wait()
     except BaseException:
         end(process)
         raise
     if process.returncode:
         raise RuntimeError(f"{words} ended with {process.returncode}")
-    run.progress.end()
     largest = sizes[-1] if run.quick else MILLION
     by_name = {(one["name"], one.get("messages")): one for one in found}
     run.raw["pipeline"] = found
