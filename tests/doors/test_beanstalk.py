@@ -16,11 +16,12 @@ import pytest
 import counting
 import fuzzing
 from conftest import Runner, everything, fuzz, need, wait_for
-from engine import alive, child_named, children, faulty, lies, push, reserve
+from engine import (
+    alive, child_named, children, faulty, lies, next_hundredth, push, reserve)
 from servers import module
 from stalk import (
-    Client, Debians, Direct, briefly, by_socat, compare, debians_say, differences, in_pieces,
-    over_tcp, parent, recorded, talk)
+    Client, Debians, Direct, briefly, by_socat, compare, converse, debians_say, differences,
+    in_pieces, over_tcp, parent, recorded, talk)
 from stalk_talks import DIFFERENT, LONG, TALKS
 
 
@@ -495,27 +496,34 @@ def test_counters_are_folded(flatq, stub):
 # ---- a full queue, a full disk
 
 
-def converse(client, *rows):
-    for command, reply in rows:
-        assert client.ask(command) == reply + b"\r\n", command
-
-
-FULL = [(command, b"OUT_OF_MEMORY") for command in (b"kick-job 1", b"kick 1", b"reserve-job 1")]
+FULL = """
+    kick-job 1 > OUT_OF_MEMORY
+    kick 1 > OUT_OF_MEMORY
+    reserve-job 1 > OUT_OF_MEMORY
+"""
 
 
 def test_a_queue_that_is_full_or_closed(shell, flatq):
+    """What is reserved counts. Where it is closed, what is there goes on its way."""
     flatq("create", "-b", "1", "default", check=0)
-    client, more = Direct(flatq).connect(), (b"put 0 0 60 1\r\nz", b"OUT_OF_MEMORY")
-    client.put(b"x")
-    converse(client, (b"reserve", b"RESERVED 1 1\r\nx"), (b"bury 1 0", b"BURIED"))
-    client.put(b"y")
-    converse(client, more, *FULL, (b"peek-buried", b"FOUND 1 1\r\nx"),
-        (b"peek-ready", b"FOUND 2 1\r\ny"), (b"delete 2", b"DELETED"),
-        # what is reserved counts
-        (b"reserve-job 1", b"RESERVED 1 1\r\nx"), more, (b"bury 1 0", b"BURIED"))
+    client = Direct(flatq).connect()
+    converse(client, f"""
+        put 0 0 60 1|x > INSERTED 1
+        reserve > RESERVED 1 1|x
+        bury 1 0 > BURIED
+        put 0 0 60 1|y > INSERTED 2
+        put 0 0 60 1|z > OUT_OF_MEMORY
+        {FULL}
+        peek-buried > FOUND 1 1|x
+        peek-ready > FOUND 2 1|y
+        delete 2 > DELETED
+        reserve-job 1 > RESERVED 1 1|x
+        put 0 0 60 1|z > OUT_OF_MEMORY
+        bury 1 0 > BURIED""")
     flatq("close", "default", check=0)
-    # what is there goes on its way
-    converse(client, more, (b"kick-job 1", b"KICKED"))
+    converse(client, """
+        put 0 0 60 1|z > OUT_OF_MEMORY
+        kick-job 1 > KICKED""")
 
 
 @pytest.mark.parametrize("size", [5, 5000, 1_500_000])
@@ -528,9 +536,10 @@ def test_a_disk_that_is_full_in_the_middle_of_a_body(shell, flatq, stub, size):
     assert client.put(b"held") == 1 and client.ask(b"reserve").startswith(b"RESERVED 1 ")
     full.touch()
     put = b"put 0 0 60 %d\r\n" % size + (b"delete 1\r\n" * size)[:size] + b"\r\n"
-    converse(client, *[(put, b"OUT_OF_MEMORY")] * 2, (b"touch 1", b"TOUCHED"))
+    assert [client.ask(put) for _ in range(2)] == [b"OUT_OF_MEMORY\r\n"] * 2
+    converse(client, "touch 1 > TOUCHED")
     assert not list(flatq.spool.glob("default/body/*2"))
-    converse(client, (b"delete 1", b"DELETED"))
+    converse(client, "delete 1 > DELETED")
 
 
 @pytest.mark.parametrize("call, path", [("openat", "default/body/000000000002"),
@@ -549,14 +558,25 @@ def test_a_disk_that_is_full_before_and_behind_a_body(flatq, call, path):
 
 
 def test_a_disk_that_takes_no_name(flatq, stub):
-    """A rename fails, as on a full disk. The door must not answer that it has a bug, and the job
-    stays where it was."""
+    """Each rename fails, as on a full disk. The job stays where it was, and with its client."""
+    fails = stub("mv", '[ ! -e "$ONCE" ] || exit 1; exec "$REAL" "$@"').with_suffix(".once")
     client = Direct(flatq).connect()
     client.put(b"x")
-    converse(client, (b"reserve", b"RESERVED 1 1\r\nx"), (b"bury 1 0", b"BURIED"))
-    stub("mv", "exit 1")
-    converse(Direct(flatq).connect(), *FULL)
-    converse(client, (b"kick-job 1", b"KICKED"))
+    reserved = "reserve-job 1 > RESERVED 1 1|x"
+    for before, command, said in ((reserved, "touch 1", "TOUCHED"),
+            ("", "release 1 0 0", "RELEASED"), (reserved, "bury 1 0", "BURIED"),
+            (reserved, "delete 1", "DELETED")):
+        converse(client, before)
+        # a touch within the same hundredth of a second would have nothing to rename
+        next_hundredth()
+        fails.touch()
+        converse(client, f"{command} > OUT_OF_MEMORY")
+        fails.unlink()
+        converse(client, f"{command} > {said}")
+        if said == "BURIED":
+            fails.touch()
+            converse(Direct(flatq).connect(), FULL)
+            fails.unlink()
 
 
 @pytest.mark.parametrize("how", ["STOP", "KILL"])

@@ -3,6 +3,7 @@ and in a browser."""
 
 import base64
 import fcntl
+import fnmatch
 import hashlib
 import html
 import http.client
@@ -24,7 +25,7 @@ import pytest
 import fuzzing
 from browser import browser  # noqa: F401
 from conftest import everything, fuzz, need, share, wait_for
-from engine import lies
+from engine import faulty, lies
 from stalk import Client, by_socat, in_pieces, over_tcp
 
 from crash.families.clients import answer
@@ -146,35 +147,30 @@ def door(flatq, free_port):
 
 def test_documents_conversation(shell, flatq):
     group = "/queue?group-id=my-fancy-group"
-    first, twice, other = talk(
+    first, twice, other, got, none = talk(
         flatq, request("POST", group, b"Waddap"), request("POST", group, b"Waddap"),
         request("POST", group + "&deduplication-id=no-dupes", b"Waddap"),
-    )
-    assert [one.status for one in (first, twice, other)] == [200, 204, 200]
+        *[request("GET", "/queue?visibility-timeout=10")] * 2)
+    assert [one.status for one in (first, twice, other, got, none)] == [200, 204, 200, 200, 204]
     assert first.headers["message-md5"] == hashlib.md5(b"Waddap").hexdigest()
     assert first.headers["message-id"] != other.headers["message-id"]
     assert abs(int(first.headers["message-timestamp"]) / 1e6 - time.time()) < 60
     assert int(first.headers["message-timestamp"]) < int(other.headers["message-timestamp"])
     assert "message-id" not in twice.headers
-
-    got, none = talk(flatq, *[request("GET", "/queue?visibility-timeout=10")] * 2)
-    assert (got.status, got.body) == (200, b"Waddap")
-    assert got.headers["content-type"].startswith("text/plain")
+    assert got.body == b"Waddap" and got.headers["content-type"].startswith("text/plain")
     for name in ("message-id", "message-timestamp"):
         assert got.headers[name] == first.headers[name]
-    assert none == (204, none.headers, b""), "the other one is in the same group"
 
     receipt = got.headers["message-receipt-id"]
     assert RECEIPT.fullmatch(receipt)
     # the document has a second question mark here
-    patched = ask(flatq, "PATCH", f"/queue?receipt-id={receipt}?visibility-timeout=30")
-    assert (patched.status, patched.headers["message-id"]) == (200, first.headers["message-id"])
-    gone, again = talk(flatq, *[request("DELETE", f"/queue?receipt-id={receipt}")] * 2)
-    assert (gone.status, gone.headers["message-id"]) == (200, first.headers["message-id"])
-    assert again.status == 204
-    got, stored = talk(flatq, request("GET", "/queue"), request("POST", group, b"Waddap"))
-    assert got.headers["message-id"] == other.headers["message-id"]
-    assert stored.status == 200, "the first one was deleted: the same message is no duplicate"
+    said = talk(flatq, request("PATCH", f"/queue?receipt-id={receipt}?visibility-timeout=30"),
+        *[request("DELETE", f"/queue?receipt-id={receipt}")] * 2, request("GET", "/queue"),
+        request("POST", group, b"Waddap"))
+    # what was deleted is no duplicate
+    assert [one.status for one in said] == [200, 200, 204, 200, 200]
+    ids = [first.headers["message-id"]] * 2 + [None, other.headers["message-id"]]
+    assert [one.headers.get("message-id") for one in said[:4]] == ids
 
 
 def test_with_curl(flatq, door):
@@ -404,45 +400,38 @@ def test_bodies_of_any_bytes(shell, flatq):
     assert not list((flatq.spool / ".wait").iterdir())
 
 
-def test_largest(flatq):
-    env = {"FLATQ_MOST_BYTES": "1000"}
-    for status, sent in [
-        (200, request("POST", "/queue?group-id=a", b"x" * 1000)),
-        (413, request("POST", "/queue?group-id=a", b"x" * 1001)),
-        (413, chunked("/queue?group-id=a", b"x" * 600, b"y" * 600)),
-        (413, batch("a", (b"x" * 1001, b""))),
-    ]:
-        assert statuses(flatq, sent, env=env) == [status], sent[:100]
+TO = "/queue?group-id=a"
+SIZES = [
+    (200, request("POST", TO, b"x" * 1000)), (413, request("POST", TO, b"x" * 1001)),
+    (413, chunked(TO, b"x" * 600, b"y" * 600)), (413, batch("a", (b"x" * 1001, b""))),
+    (413, request("POST", TO, b"x" * 3_000_000)),  # the client may still be sending
+    (200, request("POST", TO, b"hi", "Expect: 100-Continue")),
+    (422, request("POST", "/queue", b"hi", "Expect: 100-Continue")),
+]
+
+
+def test_largest(flatq, door):
+    """Before the 200, one that expects it is told to continue."""
+    door = door(FLATQ_MOST_BYTES="1000")
+    for status, sent in SIZES:
+        with socket.create_connection(("127.0.0.1", door.port), timeout=20) as client:
+            client.sendall(sent)
+            if len(sent) < 10_000:
+                client.shutdown(socket.SHUT_WR)
+            first, *others = answers(answer(client))
+        told = b"Expect" in sent and status == 200
+        assert [first.status] + [one.status for one in others] == [100] * told + [status]
     assert not list((flatq.spool / ".wait").iterdir())
 
 
-def test_continue(flatq):
-    for target, begins in [
-        ("/queue?group-id=a", b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n"),
-        ("/queue", b"HTTP/1.1 422 "),  # refused before the body is asked for
-    ]:
-        sent = request("POST", target, b"hi", "Expect: 100-Continue")
-        assert flatq("http", input=sent, check=0).out.startswith(begins)
-
-
-def test_byte_by_byte(flatq, door):
-    door = door()
-    text = request("POST", "/queue?group-id=a", b"hello")
-    text += chunked("/queue?group-id=b", b"a", b"bc")
-    with socket.create_connection(("127.0.0.1", door.port), timeout=100) as client:
-        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+def test_byte_by_byte(flatq):
+    client, theirs = over_tcp(flatq, "http")
+    text = request("POST", TO, b"hello") + chunked("/queue?group-id=b", b"a", b"bc")
+    with theirs:
+        client.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for byte in text + request("GET", "/queue", None, "Connection: close"):
-            client.sendall(bytes([byte]))
-        said = answer(client)
-    assert [one.status for one in answers(said)] == [200, 200, 200]
-
-
-def test_large_refused_over_tcp(flatq, door):
-    """The answer arrives although the client is still sending."""
-    door = door(FLATQ_MOST_BYTES="1000")
-    with socket.create_connection(("127.0.0.1", door.port), timeout=20) as client:
-        client.sendall(request("POST", "/queue?group-id=a", b"x" * 3_000_000))
-        assert [one.status for one in answers(answer(client))] == [413]
+            client.send(bytes([byte]))
+    assert [one.status for one in answers(client.rest())] == [200, 200, 200]
 
 
 def test_keep_alive_of_many_requests(flatq):
@@ -552,49 +541,94 @@ CONVERSATIONS = {
     "a receipt is that of the verbs": """
         POST g 1; POST g 2; GET | 200 1 as ours; peek g:1 | 1; touch ours; delete ours
         DELETE ours | 204; reserve -t 60 g | as theirs; PATCH theirs 9; DELETE theirs""",
+    "an unclaim that was killed at its end has left its mark, which holds no message": """
+        POST g x; claim -c me g; $ echo g/claimed/me/*.0 >mark; GET | 204; unclaim -c me g
+        $ touch $(cat mark); GET | 200 x""",
+    "an expired receipt of a folded message": """
+        POST g 0; POST g 1; POST g 2; GET visibility-timeout=0 | 200 0 as first; later 1
+        FLATQ_FOLD=1; wal g; $ ls g/queue/*/*; DELETE first; GET | 200 1""",
+    "every deduplication id is one, whatever stands inside for none": "".join(f"""
+        POST g{n}&deduplication-id={key} A; POST g{n}&deduplication-id={key} B | 204
+        POST b{n}&batch=1 <1 {key}\\nA\\n1 {key}\\nB\\n | 200 200 * 204
+        POST c{n} C; POST c{n}&deduplication-id={key} C; POST c{n} C | 204"""
+        for n, key in enumerate(("-", "%24", "--"))),
+    "a receipt names its queue, and no other is looked at": """
+        POST a a; POST g g; GET group-id=a; GET group-id=g | 200 g as ours
+        $ mv a/out a/was; $ touch a/out; DELETE ours; DELETE ours | 204
+        wal g; DELETE ours | 204""",
 }
-QUERY = {"POST": "group-id={}", "GET": "{}", "DELETE": "receipt-id={}",
-         "PATCH": "receipt-id={}&visibility-timeout={}"}
+QUERY = {
+    "POST": "group-id={}", "CHUNKED": "group-id={}", "GET": "{}", "DELETE": "receipt-id={}",
+    "PATCH": "receipt-id={}&visibility-timeout={}"}
+STUBS = {
+    "missing": "exit 127",
+    "killed": 'if [ ! -e "$ONCE" ]; then : >"$ONCE"; kill -9 "$$"; fi; exec "$REAL" "$@"',
+    "killed-at-its-end": '''[ ! -e "$ONCE" ] || exec "$REAL" "$@"
+        : >"$ONCE"; "$REAL" "$@"; kill -9 "$$"''',
+}
+
+
+def converse(flatq, text, clock=None, stub=None):
+    """A step is a request or a verb, its input, and behind `|` the first words of its answer: the
+    status (200), `close` if it ends the connection, and the body; `*` is any text. `as` names the
+    receipt. Other steps: NAME=VALUE; `later SECONDS`, but for which the clock stands still; `$` and
+    a line of sh in the spool; `stub PROGRAM HOW`; `blind CALL PATH WHEN`, which the next request
+    is; `states QUEUE STATE ...`."""
+    names, blind = {}, None
+    for step in filter(None, re.split(r"[;\n]\s*", text.strip())):
+        asked, _, wanted = step.partition("|")
+        wanted, _, name = wanted.partition(" as ")
+        asked, _, given = asked.partition("<")
+        verb, *words = [names.get(word, word) for word in asked.split()]
+        if verb in ("POST", "CHUNKED") and not given:
+            given = words.pop()
+        given = given.strip().encode().decode("unicode_escape").encode("latin-1")
+        if "=" in verb:
+            flatq.env |= [verb.split("=")]
+        elif verb == "later":
+            clock.advance(float(words[0]))
+        elif verb == "$":
+            subprocess.run(["sh", "-ec", " ".join(words)], cwd=flatq.spool, check=True)
+        elif verb == "stub":
+            stub(words[0], STUBS[words[1]])
+        elif verb == "blind":
+            blind = words
+        elif verb == "states":
+            listed = flatq("list", words[0], check=0).out.decode().splitlines()
+            assert sorted(line.split()[1] for line in listed) == words[1:], step
+        elif verb in QUERY:
+            # a receipt needs no encoding, and may have one
+            words = [quote(word, safe="") if verb == "DELETE" else word for word in words] or [""]
+            more = "".join(f"&receipt-id={word}" for word in words[1:] if verb == "DELETE")
+            target = words[0] if words[0][:1] == "/" else "/queue?" + QUERY[verb].format(
+                *words) + more
+            sent = (chunked(target, given[:1], given[1:]) if verb == "CHUNKED"
+                else request(verb, target, given or None))
+            if blind:
+                call, path, when = blind
+                done = faulty(flatq, call, flatq.spool / path, "http", when=when, input=sent)
+                out, err, blind = done.stdout, done.stderr, None
+            else:
+                _, out, err = flatq("http", input=sent)
+            [said] = answers(out)
+            assert said.status != 503 or "retry-after" in said.headers
+            if said.status == 500:  # the log has the reason, and the client does not learn a path
+                assert str(flatq.spool).encode() not in out and re.search(rb"(?m)^http: .", err)
+            names[name] = said.headers.get("message-receipt-id")
+            told = [str(said.status), *["close"] * (said.headers["connection"] == "close"),
+                *said.body.decode().split()]
+            told = " ".join(told) + " "
+            assert any(fnmatch.fnmatchcase(told, f"{one.strip()} *")
+                for one in (wanted.strip() or "200").split(" or ")), (step, told)
+        else:
+            told = flatq(verb, *words, input=given, check=0).out.decode().split()
+            assert told[: len(wanted.split())] == wanted.split(), (step, told)
+            names[name] = "".join(told[:1])
 
 
 @pytest.mark.parametrize("what", CONVERSATIONS)
 def test_conversation(shell, flatq, clock, what):
-    """A step is a request or a verb and the first words of its answer: 200, if none is given. `as`
-    names the receipt. The clock stands still but for `later`."""
-    receipts = {}
-    for step in re.split(r"[;\n]\s*", CONVERSATIONS[what].strip()):
-        asked, _, wanted = step.partition("|")
-        wanted, _, name = wanted.partition(" as ")
-        verb, *words = [receipts.get(word, word) for word in asked.split()]
-        given = words.pop().lstrip("<").encode() if "<" in asked or verb == "POST" else b""
-        if verb == "later":
-            clock.advance(float(words[0]))
-            continue
-        if verb in QUERY:
-            # a receipt needs no encoding, and may have one
-            words = [quote(word, safe="") for word in words] if verb == "DELETE" else [*words, ""]
-            said = ask(flatq, verb, "/queue?" + QUERY[verb].format(*words), given or None)
-            assert said.status != 503 or "retry-after" in said.headers
-            receipt, told = said.headers.get("message-receipt-id"), [str(said.status)]
-            told += said.body.decode().split()
-        else:
-            told = flatq(verb, *words, input=given, check=0).out.decode().split()
-            receipt = "".join(told[:1])
-        wanted = wanted.split() or (["200"] if verb in QUERY else [])
-        assert told[: len(wanted)] == wanted, (step, told)
-        receipts[name] = receipt
-
-
-def test_a_mark_is_no_claim(shell, flatq):
-    """An unclaim that was killed at its end has left its mark, which holds no message. So the group
-    is free."""
-    posted(flatq, "g", b"x")
-    flatq("claim", "-c", "me", "g", check=0)
-    mark, = (flatq.spool / "g/claimed/me").glob("*.0")
-    assert ask_status(flatq, "GET", "/queue") == 204, "all that is claimed is in flight"
-    flatq("unclaim", "-c", "me", "g", check=0)
-    mark.touch()
-    assert ask(flatq, "GET", "/queue").body == b"x"
+    converse(flatq, CONVERSATIONS[what], clock)
 
 
 NAMES = [
@@ -630,91 +664,7 @@ def test_names_of_groups(shell, flatq):
     assert {name for name in plain if len(name) < 150} <= shown
 
 
-# ---- faults of the system
-
-
-def unusable(path):
-    """A file in the place of a directory, so that whatever is done there fails, for root too."""
-    path.rename(path.with_name("was-" + path.name))
-    path.touch()
-
-
-ONE = request("POST", "/queue?group-id=g", b"3")
-CHUNKS = chunked("/queue?group-id=g", b"3", b"4")
-SEVERAL = batch("g", (b"3", b""), (b"4", b""))
-GET = request("GET", "/queue?group-id=g")
-FAULTS = {
-    # what breaks it: a directory, or a stub of a program; the request; lines of the answer
-    "no body can be stored": ("g/body", ONE, b"see the log"),
-    "no body of several": ("g/body", SEVERAL, b"500 see the log\n500 see the log"),
-    "no place for chunks": (".wait", CHUNKS, b"see the log"),
-    "no place for a batch": (".wait", SEVERAL, b"see the log"),
-    "the disk is full in a chunk": ("dd", CHUNKS, b"see the log"),
-    "the disk is full in a batch": ("dd", SEVERAL, b"see the log"),
-    "no sum": ("md5sum", ONE, b"see the log"),
-    "nothing can be handed out": ("g/out", GET, b"see the log"),
-    "no FIFO": ("mkfifo", request("GET", "/queue?group-id=other&wait=1"), b"see the log"),
-    "no numbers": ("awk", request("GET", "/queue/stats"), b"see the log"),
-    "no page": ("awk", request("GET", "/"), b"see the log"),
-    "not deleted": ("g/done", "DELETE", b"see the log"),
-    "not deleted, of two": ("g/done", "DELETE twice", b"500 see the log\n500 see the log"),
-    "not touched": ("mv", "PATCH", b"see the log"),
-    "no password": ("base64", request("GET", "/", None, basic("x")), b"see the log"),
-    "no spool": (".", GET, b""),
-}
-
-
-@pytest.mark.parametrize("what", FAULTS)
-def test_a_fault_of_the_system_is_500(flatq, stub, what):
-    """The client learns that the door is at fault, and not where the spool is; the log has the
-    reason. If the door cannot know how much of a body was read, it ends the connection."""
-    broken, sent, says = FAULTS[what]
-    posted(flatq, "g", b"1", b"2")
-    if isinstance(sent, str):
-        receipt = ask(flatq, "GET", "/queue").headers["message-receipt-id"]
-        method, _, twice = sent.partition(" ")
-        more = f"&receipt-id={receipt}" if twice else ""
-        more += "&visibility-timeout=9" if method == "PATCH" else ""
-        sent = request(method, f"/queue?receipt-id={receipt}{more}")
-    path = flatq.spool / broken
-    if path.exists():
-        unusable(path.resolve())
-    else:
-        stub(broken, "exit 127")
-    done = flatq("http", input=sent, env={"API_KEY": "x"} if what == "no password" else None)
-    [said] = answers(done.out)
-    assert (said.status, said.body.strip()) == (200 if says.startswith(b"500") else 500, says), done
-    assert str(flatq.spool).encode() not in done.out
-    assert len(re.findall(rb"^http: .", done.err, re.M)) == (says.count(b"log") or 1), done
-    closed = "chunk" in what or "a batch" in what or what == "no spool"
-    assert (said.headers["connection"] == "close") == closed, said
-
-
-def test_other_groups_go_on_beside_one_that_is_broken(flatq):
-    posted(flatq, "g", b"1")
-    posted(flatq, "h", b"2")
-    unusable(flatq.spool / "g/out")
-    assert ask(flatq, "GET", "/queue?group-id=h").body == b"2"
-    posted(flatq, "k", b"3")
-    assert ask(flatq, "GET", "/queue").body == b"3", "the first group of all has failed"
-    assert ask_status(flatq, "GET", "/queue") == 500
-    (flatq.spool / "g/out").unlink()
-    (flatq.spool / "g/was-out").rename(flatq.spool / "g/out")
-    assert ask(flatq, "GET", "/queue").body == b"1"
-
-
 # ---- long polls
-
-
-def test_expired_receipt_of_a_folded_message(flatq):
-    posted(flatq, "g", b"0", b"1", b"2")
-    got = ask(flatq, "GET", "/queue?visibility-timeout=0")
-    flatq("pop", "other")
-    for _ in range(3):
-        flatq("push", "-l", "g", input=b"".join(b"%d\n" % n for n in range(600)), check=0)
-        flatq("wal", "g", check=0)
-    assert settle(flatq, "DELETE", got) == 200
-    assert ask(flatq, "GET", "/queue").body == b"1"
 
 
 def test_long_poll(flatq, door, clock, stub):
@@ -770,23 +720,13 @@ def test_a_receipt_cannot_be_made_up(shell, flatq):
     assert ask_status(flatq, "DELETE", f"/queue?receipt-id={receipt}") == 200
 
 
-def test_a_receipt_names_its_queue(flatq):
-    """So the log has it, also if the message is gone; and no other queue is looked at."""
-    for name in ("a", "g", "z"):
-        posted(flatq, name, name.encode())
-    got = {}
-    for name in ("a", "g", "z"):
-        got[name] = ask(flatq, "GET", f"/queue?group-id={name}").headers["message-receipt-id"]
-
-    def said(name):
-        sent = request("DELETE", f"/queue?receipt-id={got[name]}")
-        return flatq("http", input=sent, check=0).err.split(b" ")[2:4]
-
-    unusable(flatq.spool / "a/out")
+def test_the_log_names_the_queue_of_a_receipt(flatq):
+    """Also if the message is gone."""
+    posted(flatq, "g", b"1")
+    receipt = ask(flatq, "GET", "/queue").headers["message-receipt-id"]
+    sent = request("DELETE", f"/queue?receipt-id={receipt}")
     for status in (b"200", b"204"):
-        assert [said(name) for name in ("g", "z")] == [[b"g", status], [b"z", status]]
-    flatq("wal", "g", check=0)
-    assert said("g") == [b"g", b"204"]
+        assert flatq("http", input=sent, check=0).err.split(b" ")[2:4] == [b"g", status]
 
 
 # ---- beyond the document
@@ -819,20 +759,6 @@ def test_batches(shell, flatq):
         sent = b"1 %d\nz\n" % len(text) + text
         said = ask(flatq, "POST", "/queue?group-id=broken&batch=1", sent)
         assert said.body.decode().splitlines()[-1].startswith("422 "), (text, said)
-
-
-def test_every_deduplication_id_is_one(shell, flatq):
-    """None is taken for "none was given", whatever stands for that inside."""
-    for number, key in enumerate(("-", "$", "--")):
-        key = quote(key, safe="")
-        post = lambda group, body: request(
-            "POST", f"/queue?group-id={group}{number}&deduplication-id={key}", body)
-        assert statuses(flatq, post("g", b"A"), post("g", b"B")) == [200, 204], key
-        [said] = talk(flatq, batch(f"b{number}", (b"A", key.encode()), (b"B", key.encode())))
-        assert said.body.decode().split("\n")[1] == "204", key
-        # a message without an id has its hash for one, and no other
-        without = request("POST", f"/queue?group-id=c{number}", b"C")
-        assert statuses(flatq, without, post("c", b"C"), without) == [200, 200, 204], key
 
 
 def test_stats_and_metrics(shell, flatq):
@@ -1084,15 +1010,12 @@ def test_documents_multi_threaded_test(flatq, door):
 
     def produce(producer):
         connection = door.connect(60)
-        connection.connect()
-        own = connection.sock.getsockname()
         for n in range(each):
             group, body = f"g{(producer + n) % groups}", f"{producer}.{n}".encode()
             began = time.monotonic()
             said = door.ask("POST", f"/queue?group-id={group}", body, connection=connection)
             assert said.status == 200, said
             stored[producer, n] = began, time.monotonic()
-        assert connection.sock.getsockname() == own, "one connection"
 
     def consume():
         connection = door.connect(60)
@@ -1129,9 +1052,7 @@ def test_documents_multi_threaded_test(flatq, door):
         for began, ended in map(stored.get, messages):
             latest = max(latest, began)
             assert latest < ended, "stored before the request of one that came first had begun"
-    assert ask_status(flatq, "GET", "/queue") == 204
-    for queue in json.loads(ask(flatq, "GET", "/queue/stats").body)["queues"]:
-        assert [queue[state] for state in ("ready", "in_flight", "delayed", "buried")] == [0] * 4
+    assert not any(flatq("list", group).out for group in got)
 
 
 def test_many_at_one_group(flatq, door):
@@ -1206,7 +1127,8 @@ def test_fuzz(shell, flatq, door):
     """Some seconds of broken conversations. Each gets an answer or the end of its connection, the
     door stays up, nothing appears beside the spool, and no acknowledged message is lost."""
     door = door()
-    kept = [door.ask("POST", f"/queue?group-id=kept{n}", b"%d" % n) for n in range(3)]
+    for n in range(3):
+        posted(flatq, f"kept{n}", b"%d" % n)
     outside = {path: path.stat().st_mtime_ns for path in [flatq.home, flatq.spool.parent]}
     seconds, seed = fuzz("http", 5 if os.path.realpath(shell).endswith("dash") else 2)
     connect = lambda: Client(socket.create_connection(("127.0.0.1", door.port), 300))
@@ -1214,12 +1136,8 @@ def test_fuzz(shell, flatq, door):
     assert door.process.poll() is None and not os.path.exists("/tmp/flatq.x")
     assert {path: path.stat().st_mtime_ns for path in outside} == outside
     flatq("doctor", check=0)
-    left = {}
     for n in range(3):
         # a mutated request may have read the message, for a minute at most
-        for state in ("ready", "reserved"):
-            done = flatq("peek", "-s", state, f"kept{n}")
-            if done.status == 0:
-                left[n] = done.out
-    assert left == {n: b"%d" % n for n in range(3)} and len(kept) == 3
+        found = [flatq("peek", "-s", state, f"kept{n}").out for state in ("ready", "reserved")]
+        assert b"%d" % n in found, found
     assert "syntax" not in door.log() and "not found" not in door.log(), door.log()[-3000:]

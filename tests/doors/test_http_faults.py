@@ -5,7 +5,6 @@ import base64
 import hashlib
 import os
 import re
-import shutil
 import socket
 import subprocess
 
@@ -14,12 +13,11 @@ import pytest
 from conftest import need, wait_for
 from engine import carriers, command_of, faulty, push
 from stalk import Direct
-from test_http import ask, ask_status, batch, posted, request, seconds_of, settle, statuses
+from test_http import (
+    STUBS, ask, ask_status, basic, batch, converse, posted, request, seconds_of, statuses)
 
 GET = request("GET", "/queue")
-KILLED = 'if [ ! -e "$ONCE" ]; then : >"$ONCE"; kill -9 "$$"; fi; exec "$REAL" "$@"'
-AT_END = '[ ! -e "$ONCE" ] || exec "$REAL" "$@"; : >"$ONCE"; "$REAL" "$@"; kill -9 "$$"'
-LISTING, LOOKING = "openat", "newfstatat,stat,faccessat2,access"
+LOOKING = "newfstatat,stat,faccessat2,access"
 
 
 def states(flatq, queue):
@@ -81,34 +79,15 @@ def test_a_signal_behind_the_head_of_an_answer(flatq, body, state):
     assert states(flatq, "g") == [state]
 
 
-def test_a_message_without_its_body_is_not_handed_out(shell, flatq):
-    posted(flatq, "g", b"lost", b"kept")
-    min((flatq.spool / "g/body").iterdir()).unlink()
-    assert ask(flatq, "GET", "/queue").body == b"kept"
-    assert sorted(states(flatq, "g")) == ["buried", "reserved"]
-
-
-@pytest.mark.parametrize("how", [KILLED, AT_END], ids=["killed", "at its end"])
+@pytest.mark.parametrize("how", ["killed", "killed-at-its-end"])
 def test_a_password_that_could_not_be_decoded_is_not_wrong(shell, flatq, stub, how):
     """A password that is no base64 is the client's fault: what was decoded of it counts."""
-    stub("base64", how)
+    stub("base64", STUBS[how])
     right, *others = (base64.b64encode(text).decode() for text in (
         b"me:secret", b"secret\n", b"me:\0sec\xffret"))
     asked = (right, right, others[0], right + "!", "!", others[1], "AA==")
     sent = (request("GET", "/queue", None, f"Authorization: Basic {text}") for text in asked)
     assert statuses(flatq, *sent, env={"API_KEY": "secret"}) == [500, 204, 204, 204, 401, 401, 401]
-
-
-@pytest.mark.parametrize("target, status", [
-    ("/queue?group-id=closed", 503), ("/queue?group-id=open", 500), ("/nothing", 404)])
-def test_a_body_that_was_not_read_is_no_request(flatq, stub, target, status):
-    flatq("create", "closed", check=0)
-    flatq("close", "closed", check=0)
-    push(flatq, b"first", "victims")
-    stub("dd", KILLED)
-    said = ask(flatq, "POST", target, request("GET", "/queue?group-id=victims"))
-    assert (said.status, said.headers["connection"]) == (status, "close")
-    assert states(flatq, "victims") == ["ready"]
 
 
 def test_a_batch_for_which_the_disk_has_no_room_is_answered_at_once(flatq, stub):
@@ -122,94 +101,81 @@ def test_a_batch_for_which_the_disk_has_no_room_is_answered_at_once(flatq, stub)
     assert door.processes[0].wait(60) == 0
 
 
-def test_a_batch_that_cannot_be_read_back_is_not_the_clients_fault(shell, flatq):
-    """The door has stored the batch whole. Then one read fails: of a line, or of the newline behind
-    a message."""
-    sent, log, ours = batch("g", (b"first", b""), (b"second", b"")), flatq.home / "trace", 0
-    trace = [need("strace"), "-qq", "-y", "-o", log, "-e", "signal=none", "-e", "trace=read"]
+# ---- a request and one fault
 
-    def reads(*inject):
-        """The answer, the reads of the stored batch as numbers, and those that failed."""
-        flatq("drop", "-f", "g")
-        done = subprocess.run([*trace, *inject, "--", *flatq.command("http")], input=sent,
-                              env=flatq.env, cwd=flatq.home, timeout=100, capture_output=True)
-        lines = log.read_bytes().splitlines()
-        ours = [(number, line) for number, line in enumerate(lines, 1) if b".body>" in line]
-        hits = [b"INJECTED" in line for _, line in ours]
-        return done.stdout, [number for number, _ in ours], hits
-
-    for count, number in enumerate(reads()[1]):
-        # A shell reads what came through a pipe in one piece or in two: so the read that is meant
-        # has another number each time, and each run says where to strike in the next
-        for _ in range(60):
-            said, numbers, hits = reads("-e", f"inject=read:error=EIO:when={number}")
-            if len(numbers) > count:
-                if hits[count]:
-                    break
-                number = numbers[count]
-        else:
-            pytest.fail(f"read {count} of the batch was not struck")
-        lines = re.findall(rb"^(?:200|204|422|500)(?= )", said, re.M)
-        assert b"422" not in lines and lines.count(b"200") == flatq("list", "g").out.count(
-            b"\n"), (count, said)
-        ours += lines[-1:] == [b"500"]
-    assert ours
-
-
-# ---- what cannot be looked at (R1)
-
-
-@pytest.mark.parametrize("method", ["GET", "PATCH"])
-@pytest.mark.parametrize("when", ["1", "1+"])
-def test_a_group_whose_message_in_flight_is_not_seen_is_not_free(flatq, method, when):
-    """A failed listing of out/ hands out no second message of a group: neither the next one, nor
-    one that is ready again."""
-    posted(flatq, "g", b"one", b"two")
-    target = "/queue?group-id=g"
-    if method == "PATCH":
-        got = ask(flatq, "GET", "/queue")
-        target = f"/queue?receipt-id={got.headers['message-receipt-id']}&visibility-timeout=60"
-    flatq("reserve", "g", check=0)
-    if method == "PATCH":
-        assert settle(flatq, "PATCH", got, "&visibility-timeout=0") == 200
-    sent = request(method, target)
-    done = faulty(flatq, LISTING, flatq.spool / "g/out", "http", when=when, input=sent)
-    assert status_of(done) in (204, 500)
-    flatq("wal", "g", check=0)
-    assert sorted(states(flatq, "g")) == ["ready", "reserved"]
-
-
-def test_a_claimed_segment_that_is_not_seen_keeps_its_group(shell, flatq):
-    posted(flatq, "g", b"one")
-    flatq("claim", "-c", "me", "g", check=0)
-    flatq("push", "g", input=b"two", check=0)
-    for place in ("g/claimed", "g/claimed/me"):
-        done = faulty(flatq, LISTING, flatq.spool / place, "http", when="1+", input=GET)
-        assert status_of(done) in (204, 500), place
+TWO = "POST g 1; POST g 2; "
+BROKEN = "$ mv g/{0} g/was; $ touch g/{0}; "
+BATCH = r"POST g&batch=1 <1\n3\n1\n4\n"
+UNREAD = r"<GET /queue?group-id=victims HTTP/1.1\r\nHost: x\r\n\r\n"
+LOG = " | 500 see the log"
+CLOSE = " | 500 close see the log"
+FAULTS = {
+    "no body can be stored": TWO + BROKEN.format("body") + "POST g 3" + LOG,
+    "no body of several": TWO + BROKEN.format("body") + BATCH + " | 200 500 see the log 500 see",
+    "no place for chunks": "$ rmdir .wait; $ touch .wait; CHUNKED g 34" + CLOSE,
+    "no place for a batch": "$ rmdir .wait; $ touch .wait; " + BATCH + CLOSE,
+    "the disk is full in a chunk": "stub dd missing; CHUNKED g 34" + CLOSE,
+    "the disk is full in a batch": f"stub dd missing; {BATCH}" + CLOSE,
+    "no sum": "stub md5sum missing; POST g 3" + LOG,
+    "nothing can be handed out": TWO + BROKEN.format("out") + "GET group-id=g" + LOG,
+    "no FIFO": "push g <1; stub mkfifo missing; GET group-id=other&wait=1" + LOG,
+    "no numbers": TWO + "stub awk missing; GET /queue/stats" + LOG,
+    "no page": TWO + "stub awk missing; GET /" + LOG,
+    "not deleted": TWO + "GET | 200 1 as a; " + BROKEN.format("done") + "DELETE a" + LOG,
+    "not deleted, of two": TWO + "GET | 200 1 as a; " + BROKEN.format("done")
+        + "DELETE a a | 200 500 see the log 500 see",
+    "not touched": TWO + "GET | 200 1 as a; stub mv missing; PATCH a 9" + LOG,
+    "other groups go on beside one that is broken": """
+        POST g 1; POST h 2; $ mv g/out g/was; $ touch g/out; GET group-id=h | 200 2; POST k 3
+        GET | 200 3; GET | 500; $ rm g/out; $ mv g/was g/out; GET | 200 1""",
+    "a message without its body is not handed out": """
+        POST g lost; POST g kept; $ rm g/body/*1; GET | 200 kept; states g buried reserved""",
+    "a message that can be neither handed out nor buried is not nothing": """
+        push -t 0 g <one; reserve g; $ rm g/body/*; $ rmdir g/buried; $ touch g/buried
+        GET group-id=g | 500""",
+    # what was not read of a body is no request
+    **{f"{group}, and a body that is not read": f"""
+        create closed; close closed; push victims <first; stub dd killed
+        POST {group} {UNREAD} | {status} close; states victims ready"""
+        for group, status in (("closed", 503), ("open", 500))},
+    # one failed look, or all of them (R1), hands out no second message of a group, and is no "none"
+    **{f"in flight, not seen, {when}": f"""
+        {TWO} reserve g; blind openat g/out {when}; GET group-id=g | 204 or 500
+        wal g; states g ready reserved""" for when in ("1", "1+")},
+    **{f"in flight, not seen by PATCH, {when}": f"""
+        {TWO} GET | 200 1 as a; reserve g; PATCH a 0; blind openat g/out {when}
+        PATCH a 60 | 204 or 500; wal g; states g ready reserved""" for when in ("1", "1+")},
+    **{f"claimed, not seen in {place}": f"""
+        POST g 1; claim -c me g; push g <2; blind openat {place} 1+; GET | 204 or 500"""
+        for place in ("g/claimed", "g/claimed/me")},
+    **{f"ready, and no look at {path}: {call} {when}": f"""
+        {TWO} pop g; blind {call} {path} {when}; GET {target} | 200 or 500"""
+        for call, path, when, target in (
+            (LOOKING, "g/done/000000000001", "1", ""), ("openat", "g/wal", "1", ""),
+            ("openat", "g/wal", "1+", ""), ("openat", ".", "1", ""), ("openat", ".", "1+", ""),
+            (LOOKING, "g/wal", "1", ""), (LOOKING, "g/lock", "1", ""),
+            (LOOKING, "g/lock", "1", "/?queue=g"))},
+    **{f"a spool that cannot be listed: {call} {target}": f"""
+        push t <x; blind {call} . 1; GET {target} | 500"""
+        for call in ("openat", "getdents64") for target in ("/queue/stats", "/metrics", "/")},
+}
 
 
-@pytest.mark.parametrize("calls, path, when, sent", [
-    *((*row, GET) for row in ((LOOKING, "g/done/*", "1"), (LISTING, "g/wal", "1"),
-        (LISTING, "g/wal", "1+"), (LISTING, ".", "1"), (LISTING, ".", "1+"),
-        (LOOKING, "g/wal", "1"), (LOOKING, "g/lock", "1"))),
-    (LOOKING, "g/lock", "1", request("GET", "/?queue=g"))])
-def test_one_failed_look_is_not_nothing_there(shell, flatq, calls, path, when, sent):
-    """A message is ready. Another is settled, though a look at its mark fails."""
-    posted(flatq, "g", b"one", b"two")
-    flatq("pop", "g", check=0)
-    [path] = flatq.spool.glob(path) if path != "." else [flatq.spool]
-    assert status_of(faulty(flatq, calls, path, "http", when=when, input=sent)) in (200, 500)
+@pytest.mark.parametrize("what", FAULTS)
+def test_a_fault(shell, flatq, stub, what):
+    """If the door cannot know how much of a body was read, it ends the connection."""
+    converse(flatq, FAULTS[what], stub=stub)
 
 
-def test_a_message_that_cannot_be_put_back_is_not_nothing_there(shell, flatq):
-    """Its lease is over, and it has no body: it can be neither handed out nor buried."""
-    flatq("push", "-t", "0", "g", input=b"one", check=0)
-    flatq("reserve", "g", check=0)
-    for path in (flatq.spool / "g/body").iterdir():
-        path.unlink()
-    shutil.rmtree(flatq.spool / "g/buried")
-    (flatq.spool / "g/buried").touch()
-    assert ask_status(flatq, "GET", "/queue?group-id=g") == 500
+def test_a_fault_before_the_request(flatq, stub):
+    stub("base64", "exit 127")
+    said = ask(flatq, "GET", "/", None, basic("x"), env={"API_KEY": "x"})
+    assert (said.status, said.body) == (500, b"see the log\n")
+    flatq.spool.rename(flatq.home / "was")
+    flatq.spool.touch()
+    done = flatq("http", input=GET)
+    assert done.out.startswith(b"HTTP/1.1 500 ") and b"\r\nConnection: close\r\n" in done.out
+    assert len(re.findall(rb"(?m)^http: .", done.err)) == 1, done
 
 
 def test_what_a_dead_owner_holds_is_not_in_flight(shell, flatq, clock):
@@ -227,19 +193,14 @@ def test_what_a_dead_owner_holds_is_not_in_flight(shell, flatq, clock):
 
 
 @pytest.mark.parametrize("call", ["openat", "getdents64"])
-@pytest.mark.parametrize("asked", ["/queue/stats", "/metrics", "/", b"list-tubes\r\n",
-    b"stats\r\n"])
+@pytest.mark.parametrize("asked", [b"list-tubes\r\n", b"stats\r\n"])
 def test_a_spool_that_cannot_be_listed_is_not_one_without_queues(flatq, asked, call):
     push(flatq, b"x", "t")
-    if isinstance(asked, bytes):
-        done = faulty(flatq, call, flatq.spool, "beanstalk", input=asked)
-        assert done.returncode == 0 and done.stdout.startswith(b"OUT_OF_MEMORY\r\n"), done
-    else:
-        done = faulty(flatq, call, flatq.spool, "http", input=request("GET", asked))
-        assert status_of(done) == 500
+    done = faulty(flatq, call, flatq.spool, "beanstalk", input=asked)
+    assert done.returncode == 0 and done.stdout.startswith(b"OUT_OF_MEMORY\r\n"), done
 
 
-@pytest.mark.parametrize("how", [KILLED, AT_END], ids=["killed", "at its end"])
+@pytest.mark.parametrize("how", ["killed", "killed-at-its-end"])
 def test_queues_that_cannot_be_counted_together_are_counted_one_by_one(shell, flatq, stub, how):
     """The find fails that looks at all."""
     flatq("push", "-l", "deep", input=b"x\n" * 700, check=0)
@@ -249,7 +210,7 @@ def test_queues_that_cannot_be_counted_together_are_counted_one_by_one(shell, fl
     target, shown = "/queue/stats", re.compile(rb'"(?:ready|in_flight)":\d+')
     right = shown.findall(ask(flatq, "GET", target).body)
     assert right == [b'"ready":699', b'"in_flight":0', b'"ready":1', b'"in_flight":1']
-    stub("find", how)
+    stub("find", STUBS[how])
     assert shown.findall(ask(flatq, "GET", target).body) == right
 
 

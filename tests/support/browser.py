@@ -1,7 +1,6 @@
 """Pages as a reader sees them: Chromium, which is told what to do over a pipe by its own protocol,
 and measurements of a page."""
 
-import base64
 import json
 import os
 import shutil
@@ -43,8 +42,8 @@ function boxes(selector) {
   return found;
 }
 /* pairs of texts that cover each other by more than what is empty above and below letters */
-function overlaps(selector) {
-  const all = boxes(selector), found = [];
+function overlaps() {
+  const all = boxes(), found = [];
   all.forEach((a, at) => all.slice(at + 1).forEach((b) => {
     const wide = Math.min(a.right, b.right) - Math.max(a.left, b.left);
     const high = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
@@ -55,10 +54,10 @@ function overlaps(selector) {
 }
 /* texts that stand outside the page or are hidden by their element's edge; a place that scrolls
    hides nothing, an ellipsis says so */
-function cut(selector) {
+function cut() {
   const {clientWidth: width, scrollWidth} = document.documentElement, found = [];
   if (scrollWidth > width + 1) found.push("the page is " + scrollWidth + " wide");
-  for (const one of boxes(selector)) {
+  for (const one of boxes()) {
     let limit = {left: 0, right: width};
     for (let at = one.node.parentElement; at; at = at.parentElement) {
       const style = getComputedStyle(at), box = at.getBoundingClientRect();
@@ -173,14 +172,6 @@ class Browser:
             awaitPromise=True)
         assert "exceptionDetails" not in done, done
         return done["result"].get("value")
-
-    def shot(self, path):
-        """Save the whole page as a PNG."""
-        high = self.ask("document.documentElement.scrollHeight")
-        wide = self.ask("document.documentElement.clientWidth")
-        area = {"x": 0, "y": 0, "width": wide, "height": high, "scale": 1}
-        path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot",
-            captureBeyondViewport=True, clip=area)["data"]))
 
     def close(self):
         os.close(self.out)

@@ -47,16 +47,11 @@ def certified(place):
     return ("--ssl", "--ssl-cert", certificate, "--ssl-key", key), context
 
 
-def answers(port):
-    try:
-        socket.create_connection(("127.0.0.1", port), 1).close()
-        return True
-    except OSError:
-        return False
-
-
 class Server:
-    """A program that can be killed and started again, on the same port and with the same files."""
+    """A program that can be killed and started again, on the same port and with the same files. It
+    is ready when it answers the first of `greeting` with the second."""
+
+    greeting = b"", b""
 
     def __init__(self, place):
         self.place, self.port, self.process = place, free(), None
@@ -74,7 +69,13 @@ class Server:
         assert self.process.poll() is None, "the server has ended"
 
     def ready(self):
-        return answers(self.port)
+        sent, said = self.greeting
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), 1) as connection:
+                connection.sendall(sent)
+                return not said or connection.recv(100).startswith(said)
+        except OSError:
+            return False
 
     def kill(self, number=signal.SIGKILL):
         self.process.send_signal(number)
@@ -95,6 +96,8 @@ class Redis(Server):
     kill loses what is not yet written, which no client can prevent. redis-tools has the server as
     redis-check-rdb, which goes by the name that it is called with."""
 
+    greeting = b"PING\r\n", b"+PONG"
+
     def command(self):
         program = shutil.which("redis-server")
         if not program:
@@ -105,14 +108,6 @@ class Redis(Server):
             "appendfsync": "always", "daemonize": "no"}
         return [program, *(str(word) for name, value in options.items() for word in (f"--{name}",
             value))]
-
-    def ready(self):
-        try:
-            with socket.create_connection(("127.0.0.1", self.port), 1) as connection:
-                connection.sendall(b"PING\r\n")
-                return connection.recv(100).startswith(b"+PONG")
-        except OSError:
-            return False
 
 
 class Beanstalkd(Server):
@@ -133,6 +128,8 @@ class Epmd(Server):
 class Rabbit(Server):
     """A RabbitMQ with files, a cookie and a register of its own. `place` is below a directory that
     exists."""
+
+    greeting = b"AMQP\0\0\x09\x01", b"\1"
 
     def __init__(self, place):
         self.program = os.path.join(os.path.dirname(os.path.realpath(need("rabbitmq-server",
@@ -168,14 +165,6 @@ class Rabbit(Server):
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(self.place / "plugins"),
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": one_core,
         }
-
-    def ready(self):
-        try:
-            with socket.create_connection(("127.0.0.1", self.port), 1) as connection:
-                connection.sendall(b"AMQP\0\0\x09\x01")
-                return connection.recv(1) == b"\1"
-        except OSError:
-            return False
 
     def control(self, *words):
         """rabbitmqctl."""

@@ -2,9 +2,8 @@
 parts of the replies differ from run to run.
 
 `python3 tests/support/stalk.py` runs the scripts in which time passes with Debian's, and writes its
-replies to stalk_said.json."""
+replies to stalk_said.txt."""
 
-import json
 import os
 import re
 import signal
@@ -92,6 +91,14 @@ class Client:
 
     def close(self):
         self.socket.close()
+
+
+def converse(client, text):
+    """A line of the text is a command and, behind ` > `, the whole reply. `|` is CRLF."""
+    for line in filter(None, map(str.strip, text.splitlines())):
+        command, _, reply = line.replace("|", "\r\n").encode().partition(b" > ")
+        said = client.ask(command)
+        assert said == reply + b"\r\n", (line, said)
 
 
 def over_tcp(flatq, door):
@@ -380,7 +387,7 @@ def differences(said, replies):
 # What Debian's says where time passes, if it is right. One server of three (12 of 50, and 31 of 50
 # with a higher priority for the processor) of 1.12 misses the end of a job's time until something
 # else happens, and says DEADLINE_SOON
-SAID = Path(__file__).with_name("stalk_said.json")
+SAID = Path(__file__).with_name("stalk_said.txt")
 
 
 def briefly(said):
@@ -390,8 +397,10 @@ def briefly(said):
 
 
 def recorded(name):
-    """Debian's replies."""
-    return [reply.encode("latin-1") for reply in json.loads(SAID.read_text())[name]]
+    """Debian's replies: a line each, in which `|` is CRLF."""
+    rows = SAID.read_text().partition(f"# {name}\n")[2].partition("\n# ")[0].splitlines()
+    return [(row and row + "|").replace("\\n", "\n").replace("|", "\r\n").encode()
+        for row in rows]
 
 
 def debians_say(script, count):
@@ -408,6 +417,7 @@ def debians_say(script, count):
 
 if __name__ == "__main__":
     from stalk_talks import LONG, TALKS
-    replies = {name: [said.most_common()[0][0].decode("latin-1")
-        for said in debians_say(TALKS[name], 31)] for name in LONG}
-    SAID.write_text(json.dumps(replies, indent=0) + "\n")
+    rows = [row for name in LONG for row in (f"# {name}", *(
+        said.most_common()[0][0].decode().replace("\r\n", "|").replace("\n", "\\n")
+        .removesuffix("|") for said in debians_say(TALKS[name], 31)))]
+    SAID.write_text("\n".join(rows) + "\n")

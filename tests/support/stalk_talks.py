@@ -1,4 +1,8 @@
-"""Conversations with beanstalkd; stalk.talk says what is in a line."""
+"""Conversations with beanstalkd. stalk.talk says what is in a line; a command alone is of `a`."""
+
+import re
+
+OTHERS = r"sleep |drain$|\w+(?: slow)?(?:\*\d+)?: |\w (?:end|half|silent|settle|gets)$"
 
 
 def asked(*commands):
@@ -19,66 +23,66 @@ NAMES = ("/", "//", "a/", "/a", "a/b", ".a", "a.", "...", "+", "+-", ";", "$", "
 
 TALKS = {
     "first": r"""
-a: put 0 0 60 5|hello
-a: put 5 0 60 0|
-a: put 5 0 60 3|\x00\xff\n
-a: use x
-a: reserve
-a: list-tube-used
-a: watch x
-a: ignore x
-a: ignore default
-a: ignore nowhere
-a: reserve-with-timeout 0
-a: delete #1
-a: delete #1
-a: release #2 7 0
-a: release #2 7 0
-a: peek #3
-a: peek-ready
-a: use default
-a: peek-ready
-a: peek-delayed
-a: peek-buried
-a: reserve
-a: bury #3 9
-a: peek-buried
-a: kick 3
-a: kick-job #3
-a: stats-job #3
-a: stats-job #2
-a: stats-tube default
-a: stats-tube x
-a: stats
-a: list-tubes
-a: list-tubes-watched
-a: reserve-job #3
-a: touch #3
-a: stats-job #3
-a: pause-tube default 0
-a: pause-tube nowhere 0
-a: reserve-with-timeout 0
+put 0 0 60 5|hello
+put 5 0 60 0|
+put 5 0 60 3|\x00\xff\n
+use x
+reserve
+list-tube-used
+watch x
+ignore x
+ignore default
+ignore nowhere
+reserve-with-timeout 0
+delete #1
+delete #1
+release #2 7 0
+release #2 7 0
+peek #3
+peek-ready
+use default
+peek-ready
+peek-delayed
+peek-buried
+reserve
+bury #3 9
+peek-buried
+kick 3
+kick-job #3
+stats-job #3
+stats-job #2
+stats-tube default
+stats-tube x
+stats
+list-tubes
+list-tubes-watched
+reserve-job #3
+touch #3
+stats-job #3
+pause-tube default 0
+pause-tube nowhere 0
+reserve-with-timeout 0
 """,
     "numbers": "".join([
         tried("put", "", " ", " 0", " 0 0 0", " 0 0 0 ", " 0 0 0 x"),
         r"""
 a*2: put 0 0 0 5x|hello
-a: put -1 0 0 0
-a: put +1 0 0 0
-a: put 4294967295 0 0 0|
+put -1 0 0 0
+put +1 0 0 0
+put 4294967295 0 0 0|
 """,
         tried("put", " 4294967296 0 0 0", " 0 4294967296 0 0", " 0 0 4294967296 0",
         " 0 0 0 4294967296"),
         r"""
-a: put 00000000000000000000001 0 0 0|
-a: put    1    0    0    1|x
+put 00000000000000000000001 0 0 0|
+put    1    0    0    1|x
 a*2: put 1 0 0 1 |x
 a*2: put 1 0 0 1 |use z
-a: put 0x1 0 0 0
-a: put 99999999999999999999999999 0 0 0
+put 0x1 0 0 0
+put 99999999999999999999999999 0 0 0
 a*2: put 1\t0 0 0|
-a: put1 0 0 0
-a: PUT 0 0 0 0
+put1 0 0 0
+PUT 0 0 0 0
 """,
         tried("delete", "", " ", " x", " 0", " -1", " 1x", " 1 ", "  1", " 18446744073709551615",
         " 18446744073709551616",
@@ -94,9 +98,9 @@ a: PUT 0 0 0 0
         tried("stats-job", "", " x", " 99", " 99 9"),
         tried("stats-tube", "", " ", " nothere", " -x", " a b"),
         r"""
-a: reserve-with-timeout
-a: reserve-with-timeout 0 x
-a: stats
+reserve-with-timeout
+reserve-with-timeout 0 x
+stats
 """,
     ]),
     "words": "".join([
@@ -109,26 +113,26 @@ a: stats
         " {201*n}", " a,b", ' a"b', " %41"),
         tried("watch", "", " ", " -", " x y", " {200*w}", " {201*w}", " x", " x", " x/y"),
         r"""
-a: list-tubes-watched
+list-tubes-watched
 """,
         tried("ignore", "", " ", " -", " x y", " never", " default", " x", " x/y", " {200*w}"),
         r"""
-a: list-tubes-watched
-a: list-tubes
+list-tubes-watched
+list-tubes
 """,
         tried("pause-tube", "", " ", " default", " default ", " default x", " default 0",
         " default 0 ", " default 0 0", " default 4294967296",
               " nothere 1", "  default  0"),
         r"""
-a: pause-tubedefault 0
+pause-tubedefault 0
 """,
         tried("pause-tube", " -x 0", " {201*x} 0", " a,b 0"),
         asked("peek-x", "Quit", "bury", "release", "put", "quitter"),
     ]),
     # every kind of name is listed as it is, and hides no other
     "names": "".join(f"""
-a: use {name}
-a: put 0 0 60 1|x
+use {name}
+put 0 0 60 1|x
 b: list-tubes
 b: stats-tube {name}
 b: watch {name}
@@ -138,21 +142,21 @@ b: ignore {name}
 b: stats-tube default
 """ for name in NAMES) + "b: stats\n",
     "quit": r"""
-a: quit
+quit
 """,
     "bytes": r"""
-a: use \xe4
-a: \xff\xfe
-a: put 0 0 1 2|\xff\xfe\xfd|
-a: use \x01\x7f
+use \xe4
+\xff\xfe
+put 0 0 1 2|\xff\xfe\xfd|
+use \x01\x7f
 """,
     "lines": r"""
-a: use {218*a}
-a: use {300*a}
-a: use b
-a: {222*x}
-a: {5000*x}
-a: use c
+use {218*a}
+use {300*a}
+use b
+{222*x}
+{5000*x}
+use c
 a*2: use d|use e
 a*3: use d|use e|use f
 a*2: use d\nuse e|use g
@@ -168,8 +172,8 @@ a*2: {221*x}\n|use l
 a*2: {223*x}\n|use l
 """,
     "bodies": r"""
-a: put 0 0 60 3|ab|
-a: use x
+put 0 0 60 3|ab|
+use x
 a*2: put 0 0 60 3|abcd|use y
 a*2: put 0 0 60 3|abc\r\r|use y
 a*2: put 0 0 60 3|abc\n\n|use y
@@ -179,118 +183,118 @@ a*2: put 0 0 60 0|x|use y
 a*2: put 0 0 60 0|xyz|use y
 a*2: put 0 0 60 0|xyuse m|use y
 a*2: put 0 0 60 3|abcdeuse m|use y
-a: put 0 0 60 65535|{65535*z}
-a: reserve-with-timeout 0
-a: put 0 0 60 65536|{65536*z}
+put 0 0 60 65535|{65535*z}
+reserve-with-timeout 0
+put 0 0 60 65536|{65536*z}
 a*2: put 0 0 60 65536|{65536*z}|use q
 a*2: put 0 0 60 65537 x|{65537*z}|use q
 a*2: put 0 0 60 70000|{70000*z}XXuse q|use r
 a*2: put 0 0 60 5 x|use q
-a: put 0 0 60 6|\x00\x00\x00\xff\xfe\x80
-a: put 0 0 60 4|\r\n\r\n
-a: put 0 0 60 1|\n
-a: put 0 0 60 1|\x00
-a: use q
-a: peek-ready
-a: watch q
-a: watch r
-a: watch y
-a: watch x
-a: reserve-with-timeout 0
-a: reserve-with-timeout 0
-a: reserve-with-timeout 0
-a: reserve-with-timeout 0
-a: reserve-with-timeout 0
+put 0 0 60 6|\x00\x00\x00\xff\xfe\x80
+put 0 0 60 4|\r\n\r\n
+put 0 0 60 1|\n
+put 0 0 60 1|\x00
+use q
+peek-ready
+watch q
+watch r
+watch y
+watch x
+reserve-with-timeout 0
+reserve-with-timeout 0
+reserve-with-timeout 0
+reserve-with-timeout 0
+reserve-with-timeout 0
 """,
     "order": r"""
-a: put 10 0 60 1|a
-a: put 5 0 60 1|b
-a: use t
-a: put 5 0 60 1|c
-a: put 0 0 60 1|d
-a: use default
-a: put 5 0 60 1|e
-a: put 1023 0 60 1|f
-a: put 1024 0 60 1|g
-a: put 1024 9000 60 1|h
-a: put 1 10000 60 1|i
-a: stats-tube default
-a: watch t
-a: reserve
-a: reserve
-a: reserve
-a: reserve
-a: release #3 5 0
-a: release #2 5 0
-a: stats
-a: reserve
-a: reserve
-a: reserve
-a: release #2 4294967295 0
-a: reserve
-a: reserve
-a: reserve
-a: reserve-with-timeout 0
-a: release #1 7 100
-a: stats-job #1
-a: peek-delayed
-a: reserve-job #9
-a: stats-job #9
-a: delete #8
-a: kick 10
-a: reserve
-a: stats-tube t
-a: stats-tube default
+put 10 0 60 1|a
+put 5 0 60 1|b
+use t
+put 5 0 60 1|c
+put 0 0 60 1|d
+use default
+put 5 0 60 1|e
+put 1023 0 60 1|f
+put 1024 0 60 1|g
+put 1024 9000 60 1|h
+put 1 10000 60 1|i
+stats-tube default
+watch t
+reserve
+reserve
+reserve
+reserve
+release #3 5 0
+release #2 5 0
+stats
+reserve
+reserve
+reserve
+release #2 4294967295 0
+reserve
+reserve
+reserve
+reserve-with-timeout 0
+release #1 7 100
+stats-job #1
+peek-delayed
+reserve-job #9
+stats-job #9
+delete #8
+kick 10
+reserve
+stats-tube t
+stats-tube default
 """,
     "kicks": r"""
-a: put 1 0 60 1|a
-a: put 2 0 60 1|b
-a: put 3 5000 60 1|c
-a: put 4 4000 60 1|d
-a: reserve
-a: reserve
-a: bury #2 20
-a: bury #1 30
-a: bury #1 30
-a: peek-buried
-a: stats-tube default
-a: kick 1
-a: peek-buried
-a: stats-job #2
-a: kick 5
-a: stats-job #1
-a: peek-delayed
-a: kick 1
-a: peek-delayed
-a: kick 0
-a: kick 9
-a: kick 9
-a: peek-ready
-a: reserve
-a: bury #4 0
-a: kick-job #4
-a: kick-job #4
-a: reserve-job #3
-a: release #3 3 70
-a: kick-job #3
-a: stats-job #3
-a: reserve-job #3
-a: bury #3 3
-a: reserve-job #3
-a: stats-job #3
-a: reserve-job #3
-a: bury #3 5
-a: delete #3
-a: delete #3
-a: use none
-a: kick 5
-a: peek-buried
-a: stats
+put 1 0 60 1|a
+put 2 0 60 1|b
+put 3 5000 60 1|c
+put 4 4000 60 1|d
+reserve
+reserve
+bury #2 20
+bury #1 30
+bury #1 30
+peek-buried
+stats-tube default
+kick 1
+peek-buried
+stats-job #2
+kick 5
+stats-job #1
+peek-delayed
+kick 1
+peek-delayed
+kick 0
+kick 9
+kick 9
+peek-ready
+reserve
+bury #4 0
+kick-job #4
+kick-job #4
+reserve-job #3
+release #3 3 70
+kick-job #3
+stats-job #3
+reserve-job #3
+bury #3 3
+reserve-job #3
+stats-job #3
+reserve-job #3
+bury #3 5
+delete #3
+delete #3
+use none
+kick 5
+peek-buried
+stats
 """,
     "others": r"""
-a: put 1 0 60 1|a
+put 1 0 60 1|a
 b: put 2 0 60 1|b
-a: reserve
+reserve
 b: delete #1
 b: release #1 0 0
 b: bury #1 0
@@ -299,9 +303,9 @@ b: kick-job #1
 b: reserve-job #1
 b: peek #1
 b: stats-job #1
-a: touch #1
+touch #1
 b: reserve
-a: delete #2
+delete #2
 b: delete #2
 b: watch w
 b: use u
@@ -374,19 +378,19 @@ d end
 e: list-tubes
 """,
     "times": r"""
-a: put 0 0 2 1|a
+put 0 0 2 1|a
 b: put 9 1 60 1|b
 b: peek-delayed
 b: peek-ready
-a: reserve
+reserve
 b: reserve-with-timeout 4
-a: stats-job #1
+stats-job #1
 b: reserve-with-timeout 4
 b: stats-job #1
-a: delete #1
-a: touch #1
-a: release #1 0 0
-a: bury #1 0
+delete #1
+touch #1
+release #1 0 0
+bury #1 0
 b*2: delete #1|delete #2
 b: stats
 b: put 0 0 1 1|c
@@ -408,50 +412,50 @@ b: delete #5
 c: put 0 0 1 1|f
 c: reserve
 sleep 1.4
-a: peek-ready
+peek-ready
 b: stats-job #6
-a: stats-tube default
+stats-tube default
 b: delete #6
-a: put 0 1 60 1|g
+put 0 1 60 1|g
 sleep 1.3
-a: peek-delayed
-a: stats-tube default
-a: stats-job #7
-a: peek-ready
-a: stats
+peek-delayed
+stats-tube default
+stats-job #7
+peek-ready
+stats
 """,
     "looks": r"""
-a: put 0 100 60 5|later
-a: put 0 0 60 3|now
+put 0 100 60 5|later
+put 0 0 60 3|now
 b: reserve
 sleep 1.1
-a: peek #1
+peek #1
 sleep 1.1
-a: stats-job #1
+stats-job #1
 sleep 1.1
-a: kick-job #1
+kick-job #1
 sleep 1.1
-a: delete #1
+delete #1
 """,
     "pauses": r"""
-a: put 0 0 60 1|a
-a: put 0 1 60 1|b
-a: pause-tube default 2
-a: stats-tube default
-a: reserve-with-timeout 0
-a: peek-ready
-a: reserve-job #1
-a: release #1 0 0
-a: use q
-a: watch q
-a: put 5 0 60 1|c
-a: reserve
-a: reserve-with-timeout 5
-a: reserve-with-timeout 5
-a: stats-tube default
-a: pause-tube default 60
-a: put 5 0 60 1|d
-a: stats-tube default
+put 0 0 60 1|a
+put 0 1 60 1|b
+pause-tube default 2
+stats-tube default
+reserve-with-timeout 0
+peek-ready
+reserve-job #1
+release #1 0 0
+use q
+watch q
+put 5 0 60 1|c
+reserve
+reserve-with-timeout 5
+reserve-with-timeout 5
+stats-tube default
+pause-tube default 60
+put 5 0 60 1|d
+stats-tube default
 a*0: watch default|reserve
 a gets
 b: put 5 0 60 1|e
@@ -465,19 +469,19 @@ b: stats-tube default
 b: stats
 """,
     "margins": r"""
-a: put 0 0 1 1|a
-a: reserve
-a: put 0 0 60 1|b
-a: reserve
-a: reserve-with-timeout 0
-a: touch #1
-a: reserve-with-timeout 5
-a: release #1 0 1
-a: reserve-with-timeout 3
+put 0 0 1 1|a
+reserve
+put 0 0 60 1|b
+reserve
+reserve-with-timeout 0
+touch #1
+reserve-with-timeout 5
+release #1 0 1
+reserve-with-timeout 3
 """,
     "lapsed": r"""
-a: put 0 0 1 1|a
-a: reserve
+put 0 0 1 1|a
+reserve
 b: watch t
 b: use t
 b: put 0 0 1 1|b
@@ -487,66 +491,66 @@ b: ignore default
 b: ignore t
 sleep 1.4
 b: reserve-with-timeout 0
-a: reserve-with-timeout 0
-a: delete #1
+reserve-with-timeout 0
+delete #1
 b: delete #2
-a: stats-tube t
+stats-tube t
 """,
     "paused": r"""
-a: put 0 0 60 1|a
-a: put 0 3000 60 1|b
-a: pause-tube default 1
-a: kick 5
-a: reserve-with-timeout 0
-a: reserve-with-timeout 3
-a: reserve-with-timeout 0
+put 0 0 60 1|a
+put 0 3000 60 1|b
+pause-tube default 1
+kick 5
+reserve-with-timeout 0
+reserve-with-timeout 3
+reserve-with-timeout 0
 """,
     "edges": r"""
-a: put 0 0 60 1|a
-a: reserve
-a: delete #1
-a: put 0 0 60 1|b
-a: peek #1
-a: peek #2
-a: delete #2
-a: list-tubes
-a: use zz
-a: list-tubes
-a: watch zz
-a: use default
-a: ignore zz
-a: list-tubes
-a: stats-tube zz
-a: put 4294967295 4294967295 4294967295 1|q
-a: stats-job #3
-a: reserve-job #3
-a: stats-job #3
-a: release #3 0 4294967295
-a: stats-job #3
-a: peek-delayed
-a: kick 4294967295
-a: reserve-with-timeout 4294967
+put 0 0 60 1|a
+reserve
+delete #1
+put 0 0 60 1|b
+peek #1
+peek #2
+delete #2
+list-tubes
+use zz
+list-tubes
+watch zz
+use default
+ignore zz
+list-tubes
+stats-tube zz
+put 4294967295 4294967295 4294967295 1|q
+stats-job #3
+reserve-job #3
+stats-job #3
+release #3 0 4294967295
+stats-job #3
+peek-delayed
+kick 4294967295
+reserve-with-timeout 4294967
 """,
     "ignored": r"""
-a: watch t
-a: put 10 0 60 1|a
-a: use t
-a: put 5 0 60 1|b
-a: reserve
-a: ignore t
-a: release #2 5 0
-a: reserve-with-timeout 0
-a: reserve-with-timeout 0
-a: reserve-job #2
-a: bury #2 3
-a: kick 1
-a: use default
-a: kick 1
-a: stats-tube t
+watch t
+put 10 0 60 1|a
+use t
+put 5 0 60 1|b
+reserve
+ignore t
+release #2 5 0
+reserve-with-timeout 0
+reserve-with-timeout 0
+reserve-job #2
+bury #2 3
+kick 1
+use default
+kick 1
+stats-tube t
 """,
     "halves": r"""
-a: put 0 0 60 1|a
-a: reserve|reserve-with-timeout 10\c
+put 0 0 60 1|a
+reserve|reserve-with-timeout 10\c
 a half
 a gets
 b: reserve-with-timeout 2
@@ -567,22 +571,25 @@ h gets
 b: stats-tube t
 """,
     "drain": r"""
-a: put 0 0 60 1|a
+put 0 0 60 1|a
 drain
-a: put 0 0 60 1|b
-a: put 0 0 60 1|bc|
-a: use x
-a: put 0 0 60 0|
-a: put 0 0 60 99999|{99999*x}
-a: put 0 0 60 x
+put 0 0 60 1|b
+put 0 0 60 1|bc|
+use x
+put 0 0 60 0|
+put 0 0 60 99999|{99999*x}
+put 0 0 60 x
 b: put 0 0 60 1|c
 b: reserve
 b: release #1 0 0
-a: stats
+stats
 b: reserve
 b: delete #1
 """,
 }
+
+TALKS = {name: re.sub(rf"(?m)^(?!{OTHERS})(?=.)", "a: ", script)
+    for name, script in TALKS.items()}
 
 # where time passes
 LONG = ("times", "looks", "pauses", "margins", "lapsed", "paused")

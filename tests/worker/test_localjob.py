@@ -90,7 +90,7 @@ def test_a_pid_file_that_is_stale(flatq, tmp_path):
     workers = [pid, *children(pid)]  # each could still take a message
     os.kill(pid, signal.SIGKILL)
     wait_for(lambda: not any(map(alive, workers)))
-    for text in (None, f"{os.getpid()}\n", "", "nonsense\n", "99999999999999999999\n"):
+    for text in (None, f"{os.getpid()}\n", "", "1", "nonsense\n", "99999999999999999999\n"):
         if text is not None:
             file.write_text(text)
         push(flatq, b"job")

@@ -28,7 +28,7 @@ SHELLS_OWN = (2, 126, 129, 254)
 #: they are wrong.
 UNTRUE = (65, 66, 69)
 #: A door's words for these, and for a failure, after which later statements may be true.
-UNTRUTHS = re.compile(rb"^(?:NOT_FOUND|TIMED_OUT|(?:HTTP/1\.1 )?204)\b", re.M)
+UNTRUTHS = re.compile(rb"^(?:NOT_FOUND|TIMED_OUT|(?:HTTP/1\.1 )?(?:204|422))\b", re.M)
 FAILURES = re.compile(rb"^(?:INTERNAL_ERROR|OUT_OF_MEMORY|(?:HTTP/1\.1 )?5\d\d)\b", re.M)
 
 

@@ -1,42 +1,24 @@
-"""Faults of the worker and of beanstalk's doors: a process of a pipe fails or is killed, a step
-fails, input would cost much, a client is gone."""
+"""Faults in the middle of a command to beanstalk's doors: a program of it fails or is killed, a
+file cannot be read, another process is in the way, input would cost much."""
 
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
-from pathlib import Path
 
 import pytest
 
-from conftest import need, wait_for
+from conftest import wait_for
 from engine import children, command_of, faulty, lies, push, standing
 from stalk import Direct
-from test_http import ask_status, request, seconds_of
-from test_http_faults import KILLED, LOOKING
+from test_http import STUBS, ask_status, seconds_of
+from test_http_faults import LOOKING
 
 
 def rows(flatq, queue="default"):
     """What list prints, as (id, state, tries)."""
     found = [line.split() for line in flatq("list", queue, check=0).out.decode().splitlines()]
     return [(int(row[0]), row[1], int(row[3])) for row in found]
-
-
-# ---- work: a command gets its whole message, or does not run
-
-
-@pytest.mark.parametrize("how", ['kill -9 "$$"', '"$REAL" "$@" | head -c 3; exit 1'],
-    ids=["killed", "fails after a part"])
-def test_a_message_that_is_decoded_in_part_is_decoded_again(shell, flatq, stub, how):
-    push(flatq, b"whole message")
-    stub("base64", f"""if [ "$1" = -d ] && [ ! -e "$ONCE" ]; then : >"$ONCE"; {how}; fi
-        exec "$REAL" "$@" """)
-    done = flatq("work", "-n", "1", "-w", "0", "-d", "0", "--", "cat", check=0)
-    assert (done.out, done.err) == (b"whole message", b"") and rows(flatq) == []
-
-
-# ---- beanstalk
 
 
 def test_a_handler_that_is_killed_while_its_client_waits_ends_the_connection(shell, flatq):
@@ -126,30 +108,13 @@ def test_a_refused_body_that_was_not_read_is_no_command(flatq, stub, refused):
     if refused == "draining":
         (flatq.spool / ".doors/0").mkdir(parents=True)
         (flatq.spool / ".doors/0/draining").touch()
-    stub("dd", KILLED)
+    stub("dd", STUBS["killed"])
     size = 70000 if refused == "too big" else 1000
     body = b"\r\ndelete 1\r\n".ljust(size, b"y")
     done = flatq("beanstalk", input=b"put 0 0 60 %d\r\n%s\r\nquit\r\n" % (size, body))
     assert done.status == 74 and done.out in (b"", b"OUT_OF_MEMORY\r\n"), done
     assert done.err.count(b": input failed\n") == 1, done
     assert rows(flatq, "other") == [(1, "ready", 0)]
-
-
-@pytest.mark.parametrize("command, said", [(b"touch 1", b"TOUCHED"),
-    (b"release 1 0 0", b"RELEASED"), (b"bury 1 0", b"BURIED"), (b"delete 1", b"DELETED")])
-def test_a_job_with_which_nothing_could_be_done_is_held_still(flatq, stub, command, said):
-    fails = stub("mv", '[ ! -e "$ONCE" ] || exit 1; exec "$REAL" "$@"').with_suffix(".once")
-    client = Direct(flatq).connect()
-    client.put(b"x")
-    assert client.ask(b"reserve").startswith(b"RESERVED 1 ")
-    # a touch within the same hundredth of a second would have nothing to rename; the second number
-    # is the idle time
-    reserved = Path("/proc/uptime").read_text().split()[0]
-    wait_for(lambda: Path("/proc/uptime").read_text().split()[0] != reserved)
-    fails.touch()
-    assert client.ask(command) == b"OUT_OF_MEMORY\r\n"
-    fails.unlink()
-    assert client.ask(command) == said + b"\r\n"
 
 
 # ---- the cost of a line: linear in its length
@@ -254,28 +219,6 @@ def test_launch_leaves_connections_of_inetd_alone(flatq, launched):
     assert mine.exists() and b"current-connections: 1\n" in client.ask(b"stats")
 
 
-# ---- faults that an audit from outside found
-
-
-@pytest.mark.new
-@pytest.mark.parametrize("door, asked", [("http", request("POST", "/queue?group-id=g", b"m")),
-    ("beanstalk", b"put 1 0 9 1\r\nm\r\n")], ids=["http", "beanstalk"])
-def test_a_door_that_ends_before_its_first_request_says_nothing_of_another_door(flatq, tmp_path,
-        door, asked):
-    """No process can be started from some point on. dash then ends at once, and the door's first
-    trap is that of the line door."""
-    log, seen = tmp_path / "log", 0
-    for number in range(1, 30):
-        shutil.rmtree(flatq.spool, ignore_errors=True)
-        done = subprocess.run([need("strace"), "-qq", "-o", log, "-e",
-            f"inject=clone,clone3,fork,vfork:error=EAGAIN:when={number}+", "--",
-            *flatq.command(door)], input=asked, env=flatq.environment(None), capture_output=True,
-            timeout=60)
-        assert b"error 74" not in done.stdout, (number, done)
-        seen += done.stdout == b""
-    assert seen
-
-
 def test_timed_out_is_proved(flatq):
     """A queue that cannot be listed is not empty; nor is one whose lock is not seen once."""
     flatq("push", "q", input=b"job", check=0)
@@ -312,11 +255,3 @@ def test_a_pause_that_cannot_be_read_is_not_over(flatq):
     done = faulty(flatq, "openat", flatq.spool / "q/paused", "beanstalk", error="ENOMEM",
         input=b"watch q\r\nreserve-with-timeout 0\r\n")
     assert done.stdout == b"WATCHING 2\r\nTIMED_OUT\r\n", done
-
-
-def test_a_pid_file_that_was_not_finished_is_written_anew(flatq, tmp_path):
-    """A worker was killed as it wrote its pid file."""
-    (tmp_path / "pid").write_text("1")
-    flatq("work", "--pid-file", str(tmp_path / "pid"), "-q", "q", "-w", "0", "--until-empty", "--",
-        "true", check=0)
-    assert list(tmp_path.glob("pid*")) == []
