@@ -18,12 +18,13 @@ from pathlib import Path
 
 import pytest
 
-from conftest import LIB, free, listening, need, share, wait_for
+from conftest import free, listening, need, share, wait_for
 from engine import (
     alive, calls_in, carriers, children, command_of, empty, end_launches, lies, pop, push, words_of)
 from servers import certified
 from stalk import Client, parent
-from test_door import BOTH, Door, all_gone, ask, connect, door, named, tracing  # noqa: F401
+from test_door import (  # noqa: F401
+    BOTH, FORKS, Door, all_gone, ask, connect, door, named, tracing)
 
 from crash.families import clients as clients_
 from crash.families.clients import answer
@@ -270,6 +271,36 @@ def test_many_idle_connections_cost_little_each_second(untold, flatq):
         client.close()
 
 
+@pytest.mark.parametrize("before", ["", "Ncat: ", "Ncat: Ncat: "])
+@pytest.mark.parametrize("stranger", [False, True])
+def test_the_guard_signals_no_stranger(untold, stranger, before):
+    """A handler was killed, or has ended, and another process has its number now. The guard hears
+    of three handlers: one is idle, two are too many, of which one does not end. Where the shell
+    writes a newline and what follows it in two pieces, ncat's words may come in between."""
+    one, guard = untold("-k", "-i", "1", "-m", "1")
+    found = [subprocess.Popen([*words, "sleep", "1000"])
+        for words in ((), (), ("env", "--ignore-signal=USR1"))]
+    try:
+        for process in found:
+            wait_for(lambda: command_of(process.pid) == "sleep")
+            stat = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2]
+            began = int(stat.split()[19]) + (-1 if stranger else 1)
+            os.write(guard.pipe, f"\n{before}c {process.pid} 1 {began:012}\n".encode())
+        for _ in range(4):
+            guard.has_looked()
+            time.sleep(1.01)  # seconds that are closer count as one
+            guard.is_told()
+        guard.has_looked()
+        if not stranger:
+            ends = [-signal.SIGTERM, -signal.SIGUSR1, -signal.SIGKILL]
+            assert [process.wait(20) for process in found] == ends
+        assert stranger == all(process.poll() is None for process in found)
+    finally:
+        for process in found:
+            process.kill()
+            process.wait()
+
+
 def test_denied_by_ncat(door):
     """Without -k, an ncat that has denied a client would listen no more, and never end."""
     one = door("--", "--deny", "127.0.0.1")
@@ -369,9 +400,6 @@ def test_a_signal_at_any_step(shell, flatq, traced, number):
         all_gone(flatq.spool)
 
 
-FORKS = "clone,clone3,fork,vfork"
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("follow", [False, True], ids=["its own", "those of all"])
 @pytest.mark.parametrize("shell", ["dash", "busybox"], indirect=True)
@@ -467,60 +495,6 @@ def test_launch_is_killed_as_its_ncat_starts(shell, flatq, traced):
     all_gone(flatq.spool)
 
 
-# ---- what the guard reads
-
-
-@pytest.fixture
-def guard(shell, flatq):
-    """guard(TEXT, SCRIPT): what the guard prints that reads these lines, and its exit code. SCRIPT
-    comes before; it may replace functions."""
-    def run(said, script=""):
-        text = f"""lib=$1 FLATQ_VERB=launch; . "$lib/engine/common.sh"; shell_reset
-            need doors/guard
-            launch_door=line launch_most=9 launch_idle=30 launch_port=1 launch_address=here
-            launch_parent='' launch_keep='' launch_unix='' launch_group='' guard_group=$$
-            exec 6<&0; stop() {{ exit 9; }}; {script}
-            guard; echo "$guard_list$guard_count" """
-        return subprocess.run([flatq.shell, "-c", text, "-", LIB], input=said,
-            env=flatq.environment(None), capture_output=True, timeout=100, text=True)
-
-    return run
-
-
-def test_the_guard_hears_what_begins_behind_ncats_words(guard):
-    """bash writes a newline and what follows it in two pieces, so ncat's words may come in
-    between."""
-    script = """guard_connects() { echo "$@"; }; guard_take() { echo "take $1"; return 1; }
-        guard_second() { echo second; }"""
-    for before in ("", "Ncat: ", "Ncat: Ncat: "):
-        lines = ("c 8 7 9", "l 8 0 pop", "l 8 0 414", "e 8", "t", "x")
-        done = guard("".join(f"{before}{line}\n" for line in lines), script)
-        assert done.stdout.splitlines() == ["c 8 7 9", *["take 8"] * 3, "second", "0"], done
-
-
-@pytest.mark.parametrize("does, number", [("idle", signal.SIGTERM), ("ended", signal.SIGKILL),
-    ("refused", signal.SIGUSR1)])
-@pytest.mark.parametrize("stranger", [False, True])
-def test_the_guard_signals_no_stranger(guard, does, number, stranger):
-    """A handler was killed, or has ended, and another process has its number now. The guard must
-    neither take it for the handler nor signal it."""
-    process = subprocess.Popen(["sleep", "1000"])
-    began = int(Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[19])
-    one = f"c {process.pid} 1 {began - 1 if stranger else began + 1:012}"
-    try:
-        if does == "refused":
-            guard(f"{one}\nx\n", "launch_most=0")
-        else:
-            guard("x\n", f"""guard_connects {one}; guard_now=1000 launch_idle=1
-                [ {does} = idle ] || guard_outcome=idle; guard_put; guard_look""")
-        # of two signals, it dies of the one that came first
-        process.send_signal(signal.SIGVTALRM)
-        assert process.wait(60) == -(signal.SIGVTALRM if stranger else number)
-    finally:
-        process.kill()
-        process.wait()
-
-
 # ---- words of the command line
 
 
@@ -601,8 +575,7 @@ def test_a_socket_in_the_file_system(flatq, spool, by_path):
     """The kernel's tables do not list a Unix socket. So what the door wrote to it counts as
     received."""
     by_path("-k")
-    assert ask(by_path.at, b"push jobs\nhello") == b"1\n"
-    assert ask(by_path.at, b"pop jobs\n") == b"hello" and ask(by_path.at, b"pop jobs\n") == b""
+    flatq("create", "jobs", check=0)
     with connect(by_path.at) as client:
         client.sendall(b"pop -w 60 jobs\n")
         client.shutdown(socket.SHUT_WR)

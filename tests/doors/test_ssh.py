@@ -2,7 +2,6 @@
 each key."""
 
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -11,6 +10,7 @@ import pytest
 
 from conftest import LIB, SHELLS, everything, share, wait_for
 from engine import lies, push, refused, words_of
+from headers import documented
 from sshd import Sshd
 from test_remote import ANY, there_and_back
 
@@ -96,9 +96,7 @@ def test_neither_the_clients_command_nor_its_variables_get_further(flatq, sshd, 
     """The key runs its own command, whatever the client asks sshd for, and sshd here takes over
     every variable (AcceptEnv *)."""
     words = sshd.limited("producer", "--allow", "push").split()
-    names = re.search(r"^  unset (.*)$", (LIB / "door").read_text().replace("\\\n", ""),
-        re.M)[1].split()
-    sent = " ".join(f"{name}={tmp_path}/elsewhere" for name in names if name != "FLATQ_SYNC")
+    sent = " ".join(f"{name}={tmp_path}/elsewhere" for name in documented() - {"FLATQ_SYNC"})
     sent = f"-oSetEnv={sent} FLATQ_SYNC=off FLATQ_DOOR=1 rights_verbs=list rights_queues=x"
     to = ("-p", str(sshd.port), "-l", sshd.user, "127.0.0.1")
     for command in (f"touch {tmp_path}/ran", "flatq door", "", f"$(touch {tmp_path}/ran)"):
@@ -237,31 +235,7 @@ def test_nothing_of_the_url_is_an_option_or_a_word_for_a_shell(flatq, tmp_path):
         (tmp_path / "ran").unlink()
 
 
-# ---- Python
-
-@pytest.fixture
-def python(far, flatq, monkeypatch):
-    for name, value in flatq.env.items():
-        monkeypatch.setenv(name, value)
-
-
-def test_a_queue_of_python(python, sshd):
-    from flatq import Denied, Empty, Queue, Unreachable
-
-    queue = Queue(f"{sshd.url}/jobs")
-    assert repr(queue) == f"Queue('{sshd.url}/jobs')" and Queue(sshd.url).name == "default"
-    assert queue.push(ANY) == 1
-    with queue.reserve() as message:
-        assert (message.body, message.id) == (ANY, 1)
-    with pytest.raises(Empty):
-        queue.pop()
-    (sshd.place / "known").write_text("")
-    with pytest.raises(Denied, match="Host key verification failed"):
-        queue.push(b"x")
-    sshd.end()
-    with pytest.raises(Unreachable):
-        queue.push(b"x")
-    sshd.start()
+# ---- the shovel
 
 
 def shovels(flatq, *words, **more):
