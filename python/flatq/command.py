@@ -103,7 +103,7 @@ def number(letter: str, value: str, least: int = 0, most: int = 4294967295) -> i
 
 
 def whole(value: str) -> int | None:
-    """Return the number of 18 digits at most, else None (int fails at 4,300 digits)."""
+    """Return the number of 18 digits at most, else None."""
     digits = value.lstrip("0") or "0"
     return int(digits) if value.isascii() and value.isdigit() and len(digits) <= 18 else None
 

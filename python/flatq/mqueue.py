@@ -1,10 +1,6 @@
-"""`flatq mqueue`: a shovel with one end in a POSIX message queue of the kernel.
+"""`flatq mqueue`: a shovel with one end in a queue of the kernel; see lib/mqueue.
 
-The kernel's usual priority, 0, is flatq's usual one, 65536, and the kernel's N, up to 32767, the
-most urgent, is 65536 - N. A priority that the kernel does not have becomes the nearest one.
-
-A received message is in this process alone until it is pushed. A shovel that is stopped sends it
-back; one that is killed in that instant loses it.
+A received message is in this process alone until it is pushed, or sent back.
 """
 
 from __future__ import annotations

@@ -54,8 +54,8 @@ ERRORS: dict[str, tuple[type[Error], int]] = {
     "MISCONF": (Disk, 74), "NOREPLICAS": (Disk, 74), "OutOfMemoryError": (Disk, 74),
     "AuthenticationError": (Denied, 77), "AuthorizationError": (Denied, 77),
     "NoPermissionError": (Denied, 77), "ReadOnlyError": (Denied, 77),
-    "BUSY": (Unreachable, 69), "BusyLoadingError": (Unreachable, 69),
-    "MasterDownError": (Unreachable, 69), "ConnectionError": (Unreachable, 0),
+    "BUSY": (Unreachable, 69), "MasterDownError": (Unreachable, 69),
+    "ConnectionError": (Unreachable, 0),
     "TimeoutError": (Unreachable, 0), "RedisError": (Invalid, 65),
 }
 
@@ -289,7 +289,7 @@ class Queue:
             raise Invalid(f"queue '{self.name}': a counter is no number", 65, "pressure") from None
 
     def created(self) -> str:
-        """Return the random value of our last `create`; "" if another program created it."""
+        """Return our last `create`'s random value; "" if another program created it."""
         return self._look()[2].decode(errors="replace")
 
     def info(self) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """A queue, and a message reserved from it. Each method runs the verb of its name once.
 
-The methods are coroutines for asyncio. `Queue` runs the same ones without a loop: they never
-suspend there.
+`Queue` runs AsyncQueue's coroutines without a loop: they never suspend there.
 """
 
 from __future__ import annotations

@@ -65,8 +65,8 @@ def _file() -> IO[bytes]:
 class Call(Generic[T]):
     """A verb and how to parse its answer; it runs in `with call:`, and at the end has ended.
 
-    It reads and writes files: a caller that is killed cuts no message short, and one that is
-    interrupted loses no answer. `timeout`: seconds until the verb is ended.
+    It reads and writes files: a killed caller cuts no message short, and an interrupted one loses
+    no answer. `timeout`: seconds until the verb is ended.
     """
 
     verb: str

@@ -121,7 +121,7 @@ class Worker:
 
 
 def path_of(job: Job) -> str:
-    """Return the path by which a function can be imported. Raises ValueError."""
+    """Return the path of a function. Raises ValueError."""
     name, module = getattr(job, "__qualname__", "<"), getattr(job, "__module__", "")
     if module == "__main__":
         script: Any = sys.modules["__main__"]

@@ -1,7 +1,7 @@
 """A queue of RabbitMQ, or of another server of AMQP 0-9-1, as an end of a shovel, by pika.
 
 The server confirms a message once it is on disk, if the queue is durable and the message
-persistent, as ours are. A queue that drops messages by itself drops ours as well.
+persistent, as ours are.
 """
 
 from __future__ import annotations
@@ -23,10 +23,7 @@ T = TypeVar("T")
 
 
 class Amqp(Source, Target):
-    """The queue at amqp[s]://[USER:PASSWORD@]HOST[:PORT]/[VHOST/]QUEUE[?PIKA'S-OPTIONS].
-
-    One connection with one channel is made at the first use, and again after a failure.
-    """
+    """The queue at amqp[s]://[USER:PASSWORD@]HOST[:PORT]/[VHOST/]QUEUE[?PIKA'S-OPTIONS]."""
 
     def __init__(self, url: str) -> None:
         try:

@@ -35,8 +35,8 @@ class Parcel:
 
     key: unique to the message, and the same when it comes again. A queue of ours refuses a key that
     it has, so a message whose acknowledgement was lost is not stored twice. (If a spool behind a
-    door was created anew, its numbers begin anew: then a message equal to one that the target still
-    has, with the same number, is taken for that one.)
+    door is created anew, a message with the body and the number of one that the target still has is
+    taken for that one.)
 
     A source gives its own `done`, `keep`, `back` and `bury` as `steps`.
     """

@@ -1,7 +1,6 @@
 """A queue of flatq, here or behind a line door, as an end of a shovel. Each step is a verb.
 
-Those to an ssh:// place share one connection: OpenSSH's ControlMaster keeps it until the end is
-closed, or for LEASE seconds after the last verb.
+Those to an ssh:// place share one connection, OpenSSH's ControlMaster, until the end is closed.
 """
 
 from __future__ import annotations
@@ -51,7 +50,6 @@ class Local(Source, Target):
             raise
 
     def take(self, wait: float) -> Parcel:
-        # Raises Missing if `wait` is 0 and there is no such queue here
         began = time.monotonic()
         try:
             message = self.queue.reserve(wait=min(wait, 2) if self.queue.host else wait,

@@ -1,8 +1,4 @@
-"""A pressure queue, as an end of a shovel.
-
-Only with `appendfsync always`, a message that Redis acknowledges is on its disk. With `everysec`,
-its default, a killed Redis may lose the last seconds, and without an append-only file all.
-"""
+"""A pressure queue, as an end of a shovel. It needs a Redis with `appendfsync always`."""
 
 from __future__ import annotations
 

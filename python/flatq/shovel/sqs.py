@@ -68,9 +68,8 @@ class Sqs(Source, Target):
         except ImportError:
             raise needs("shovel", "boto3", "boto3", "python3-boto3", "sqs") from None
         self.boto3, self.errors = boto3, exceptions
-        #: Errors for an answer that was cut off
+        #: An answer was cut off
         self.cut = exceptions.HTTPClientError, parsers.ResponseParserError
-        # The shovel tries again by itself
         self.config = config.Config(connect_timeout=5, read_timeout=30,
                                     retries={"total_max_attempts": 1})
         self.client: Any = None
