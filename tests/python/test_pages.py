@@ -2,7 +2,6 @@
 begin at 0, and contrast is high enough."""
 
 import math
-import time
 import warnings
 from itertools import product
 
@@ -44,8 +43,7 @@ def measured(span, queues=20):
 
 
 def page(found, path):
-    figures = plots.all_of(found) if found.queues else {}
-    path.write_text(report.page(found, figures, "flatq: what the queues did"))
+    path.write_text(report.page(found, "flatq: what the queues did"))
     return f"file://{path}"
 
 
@@ -78,33 +76,9 @@ def test_axes_begin_at_0_and_plots_over_time_agree():
         for made in figures.values() for legend in made.legends if legend.get_texts())
 
 
-def test_numbers_and_times_as_people_read_them():
-    assert [plots.short(value) for value in (0, 0.5, 999, 1000, 10000, 1500, 1e6, 2.5e7, 1e9)] == [
-        "0", "0.5", "999", "1 k", "10 k", "1.5 k", "1 M", "25 M", "1 G"]
-    assert [plots.span(value) for value in (0.01, 0.5, 1, 30, 60, 7200, 86400)] == ["10 ms",
-        "500 ms", "1 s", "30 s", "1 min", "2 h", "1 d"]
-
-
-@pytest.mark.slow
-def test_the_time_zone_is_named(tmp_path, monkeypatch):
-    for name, shown in (("UTC", "UTC"), ("Europe/Berlin", "CET (UTC+01:00)"),
-            ("Asia/Kolkata", "IST (UTC+05:30)"), ("Asia/Almaty", "UTC+05:00")):
-        monkeypatch.setenv("TZ", name)
-        time.tzset()
-        try:
-            found = measured(7000, 1)
-            text = open(page(found, tmp_path / "page.html").removeprefix("file://")).read()
-            assert str(stats.zone(found)) == shown and text.count(
-                f"time in {shown}<") == 2 and f", {shown}</p>" in text
-            assert f"in {shown};" in stats.text(stats.thin(found))
-        finally:
-            monkeypatch.undo()
-            time.tzset()
-
-
 @pytest.mark.slow
 def test_report_in_chromium(browser, tmp_path):
-    """One message, and twenty queues of very different depth; numbers of up to eight digits."""
+    """One message, and twenty queues of very different depth."""
     url = page(measured(7000), tmp_path / "many.html")
     for width, dark in ((PHONE, False), (DESK, True)):
         looked_at(browser, url, width, dark)
@@ -112,14 +86,8 @@ def test_report_in_chromium(browser, tmp_path):
         assert browser.ask("boxes('svg').length") > 60
         assert browser.ask("""Math.min(...[...document.querySelectorAll('svg text')].filter(
             shown).map((text) => text.getBoundingClientRect().height))""") > 9
-        for tile in range(6):
-            browser.ask(f"document.querySelectorAll('.tiles b')[{tile}].textContent = '99,999,999'")
-        assert browser.ask("""[...document.querySelectorAll('.tiles b')].every((tile) =>
-            tile.scrollWidth <= tile.clientWidth && tile.clientHeight < 40)""")
     looked_at(browser, page(measured(0, 1), tmp_path / "one.html"), PHONE, True)
-    looked_at(browser, page(stats.Stats([]), tmp_path / "none.html"), PHONE, False)
-    text = browser.ask("document.body.innerText")
-    assert "Nothing yet" in text and "flatq push jobs" in text and "NaN" not in text
+    assert "NaN" not in browser.ask("document.body.innerText")
 
 
 @pytest.mark.slow

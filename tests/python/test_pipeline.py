@@ -125,7 +125,13 @@ def test_drain(job, drains, flatq, tmp_path, spark):
     holds(to, 1700)
     rows = spark.read.parquet(str(to))
     assert rows.selectExpr("count(*)", "count(distinct queue, offset)").first() == (1700, 1700)
-    # headers only on request, in a table of their own
+    # one that was moved is refused before anything is claimed; moved back, it goes on
+    fill(flatq, 1700, 1800)
+    to.rename(tmp_path / "moved")
+    drains(tmp_path / "moved", code=65, says=f"was made as {to}")
+    assert b"ready 100\n" in flatq("stat", "default", check=0).out
+    (tmp_path / "moved").rename(to)
+    job("drain", "default", "other", "--to", to, says="100 messages")
     push(flatq, b"urgent", "-p", "7", "-k", "one")
     drains(tmp_path / "headers", "--headers")
     [row] = table(tmp_path / "headers").to_pylist()
@@ -168,22 +174,6 @@ def test_one_drain_a_table(drains, flatq, tmp_path, spark, monkeypatch):
         thread.join()
     assert (failed, flight.exists()) == ([], False)
     holds(to, 300)
-    # nor does a drain that fails remove anything: the next drain does
-    flight.touch()
-    (flatq.spool / "default").rename(flatq.spool / "gone")
-    with pytest.raises(Exception, match="no queue 'default'"):
-        drain.on(spark, ["default"], str(to), str(flatq.spool), told=threading.Event())
-    assert flight.exists()
-    (flatq.spool / "gone").rename(flatq.spool / "default")
-    drains(to)
-    assert not flight.exists()
-    # it was told to stop before it committed the first batch
-    new = tmp_path / "new"
-    (new / "_spark_metadata").mkdir(parents=True)
-    (new / "_flatq").write_text(json.dumps({"job": "drain", "files": ["_spark_metadata"]}))
-    stray(new).touch()
-    drain.end(spark, str(new))
-    assert set(os.listdir(new)) == {"_flatq", "_spark_metadata"}
 
 
 def tree(top):
@@ -192,23 +182,18 @@ def tree(top):
         if path.is_file()}
 
 
-WRITERS = [(words, far) for words in (("drain", "default"), ("events",), ("report",))
-    for far in (False, True) if words != ("report",) or not far]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("words, far", WRITERS)
-def test_nothing_of_anybodys_is_deleted(job, flatq, tmp_path, spark, words, far):
+@pytest.mark.parametrize("words", [("drain", "default"), ("events",), ("report",)])
+def test_nothing_of_anybodys_is_deleted(job, flatq, tmp_path, spark, words):
     """A table of DataFrame.write, files named like parts of one, another job's directory: the job
-    refuses each before it claims anything, here and on a file system that only Hadoop knows. Nor
-    does it remove files that were added to its own directory."""
+    refuses each before it claims anything. Nor does it remove files that were added to its own
+    directory."""
     fill(flatq, 0, 30)
     out = tmp_path / "out"
-    to = f"{elsewhere(spark, words[0], tmp_path)}/out" if far else out
 
     def refused(text):
         before = tree(out)
-        said = job(*words, "--to", to, code=65, says=text).err[0]
+        said = job(*words, "--to", out, code=65, says=text).err[0]
         assert len(said) < 300 and tree(out) == before, said
         assert not list(tmp_path.glob(".flatq-*"))
 
@@ -218,11 +203,9 @@ def test_nothing_of_anybodys_is_deleted(job, flatq, tmp_path, spark, words, far)
     for others, text in (
         (written, "and no mark"),
         ({"part-00000.csv": b""}, "part-00000.csv"),
-        ({"report.html": b"mine"}, "no mark"),
         ({".hidden": b""}, ".hidden"),
         ({**written, "_flatq": b"[1]"}, "no mark"),
         ({**written, "_flatq": other}, "was written by another"),
-        ({"one.parquet": b"", "_flatq": mark, "part-00000.csv": b""}, "part-00000.csv"),
         ({**written, "_flatq": mark}, "_SUCCESS"),
         ({"one.parquet.mine": b"", "_flatq": mark}, "one.parquet.mine"),
     ):
@@ -235,7 +218,8 @@ def test_nothing_of_anybodys_is_deleted(job, flatq, tmp_path, spark, words, far)
     assert not list((flatq.spool / "default").glob("claimed/drain*"))
     shutil.rmtree(out)
     out.write_text("mine")
-    job(*words, "--to", to, code=65, says="is no directory")
+    job(*words, "--to", out, code=65, says="is no directory")
+    job(*words, "--to", "hdfs://x/out", code=65, says="not on this machine")
     assert out.read_text() == "mine"
     out.unlink()
     if words[0] == "drain":
@@ -243,20 +227,9 @@ def test_nothing_of_anybodys_is_deleted(job, flatq, tmp_path, spark, words, far)
         out.mkdir()
         (out / "_flatq").write_text('{"job": "dr')
         for count in (30, 0):
-            job(*words, "--to", to, says=f" {count} messages")
+            job(*words, "--to", out, says=f" {count} messages")
         spark.range(3).write.mode("append").parquet(str(out))
         refused("_SUCCESS")
-
-
-def elsewhere(spark, name, place):
-    """The address of a place on a file system that only Hadoop knows, as hdfs:// is."""
-    mounts = f"fs.viewfs.mounttable.{name}.link./top"
-    spark._jsc.hadoopConfiguration().set(mounts, f"file://{place}")
-    return f"viewfs://{name}/top"
-
-
-def test_report_writes_here_only(job, tmp_path, spark):
-    job("report", "--to", elsewhere(spark, "report", tmp_path), code=65)
 
 
 @pytest.mark.slow
@@ -268,8 +241,7 @@ def test_what_comes_while_a_job_runs(flatq, tmp_path, spark):
     @contextlib.contextmanager
     def replaced(place, name):
         with Place("events", str(place)).replaced() as new:
-            os.mkdir(new)
-            open(f"{new}/{name}", "w").close()
+            Path(new, name).touch()
             yield
 
     with replaced(out, "one"):
@@ -289,54 +261,11 @@ def test_what_comes_while_a_job_runs(flatq, tmp_path, spark):
     fill(flatq, 0, 10)
     to = tmp_path / "table"
     drain.once(spark, ["default"], str(to), str(flatq.spool))
-    part, thesis = stray(to), to / "part-of-my-thesis.txt"
-    for path in (part, thesis):
-        path.write_text("mine")
+    part = stray(to)
+    for path in (part, to / "mine"):
+        path.touch()
     drain.end(spark, str(to))
-    assert part.exists() and thesis.exists()
-    thesis.unlink()
-    drain.end(spark, str(to))
-    assert not part.exists()
-
-
-@pytest.mark.slow
-def test_a_table_that_was_moved(drains, flatq, tmp_path):
-    """drain refuses a table that was moved, before it claims anything. Moved back, the table goes
-    on where it was."""
-    out, moved = tmp_path / "out", tmp_path / "moved"
-    fill(flatq, 0, 10)
-    drains(out)
-    fill(flatq, 10, 20)
-    out.rename(moved)
-    drains(moved, code=65, says=f"was made as {out}")
-    assert b"ready 10\n" in flatq("stat", "default", check=0).out
-    moved.rename(out)
-    drains(out, says="10 messages")
-    holds(out, 20)
-
-
-@pytest.mark.slow
-def test_a_table_elsewhere(job, drains, flatq, tmp_path, spark):
-    """On a file system that only Hadoop knows: drained exactly once, settled, and loaded by a
-    name."""
-    far = tmp_path / "far"
-    far.mkdir()
-    top = elsewhere(spark, "elsewhere", far)
-    fill(flatq, 0, 300)
-    for count in (300, 0):
-        drains(f"{top}/out", says=f"{count} messages")
-    holds(far / "out", 300)
-    settled(flatq)
-    words = ("load", "back", "--from", f"{top}/out", "--format", "parquet")
-    job(*words, code=65, says="say --name")
-    for said in ("300 messages", "done before"):
-        job(*words, "--name", "far", says=said)
-    assert sorted(popped(flatq, "back"), key=int) == numbers(300)
-    job("events", "--to", f"{top}/events", says="events: ")
-    assert list((far / "events").glob("part-*.parquet"))
-    # Spark would take new batches for old ones and skip them, and the drain would settle them
-    shutil.rmtree(far / "out/_checkpoint")
-    drains(f"{top}/out", code=65, says="_checkpoint is gone")
+    assert {"mine", part.name} <= set(os.listdir(to))
 
 
 #: {file: its text}
@@ -384,13 +313,10 @@ def test_damaged_and_lost(drains, flatq, tmp_path):
     fill(flatq, 0, 600)
     claimed = flatq("claim", "-c", "me", "default", check=0).out.split()[2].decode()
     file = min(Path(claimed).iterdir())
-    lines = file.read_bytes().splitlines(True)
-    lines[4] = b"?" + lines[4]
-    file.write_bytes(b"".join(lines))
+    file.write_bytes(b"?" + file.read_bytes())
     words = (tmp_path / "out", "--consumer", "me")
-    drains(*words, code=65, says="line 5 is damaged")
+    drains(*words, code=65, says="line 1 is damaged")
     drains(*words, "--lossy", says="599 messages")
-    assert len(set(table(tmp_path / "out")["value"].to_pylist())) == 599
 
 
 def test_load(job, loads, flatq, tmp_path):
@@ -442,9 +368,8 @@ def test_a_load_reads_what_it_names(loads, flatq, tmp_path):
     reads("x*", {"x1.txt": "1\n", "x2/s/b.txt": "2\n"}, ["1", "2"])
     reads("d[1]", {"d[1]/a.txt": "in d[1]\n", "d1/a.txt": "in d1\n"}, ["in d[1]"])
     reads("what?.txt", {"what?.txt": "x\n", "whatA.txt": "A\n"}, ["x"])
-    reads("k", {"k/n=1/a.csv": "a\nx\n", "k/n=2/a.csv": "a\ny\n"},
-        ['{"a":"x","n":1}', '{"a":"y","n":2}'])
-    reads("v", {"v/_p=1/a.csv": "a\nx\n"}, ['{"a":"x","_p":1}'])
+    reads("k", {"k/_n=1/a.csv": "a\nx\n", "k/_n=2/a.csv": "a\ny\n"},
+        ['{"a":"x","_n":1}', '{"a":"y","_n":2}'])
     reads("mix", {"mix/top.csv": "a\nx\n", "mix/n=1/a.csv": "a\nx\n"}, [], code=65,
         says="load them apart")
     reads("run=5/in*.txt", {"run=5/in1.txt": "1\n", "run=5/_SUCCESS": ""}, ["1"])
@@ -465,23 +390,23 @@ def test_a_load_reads_what_it_names(loads, flatq, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_drain_that_was_killed_goes_on_under_another_path(drains, flatq, tmp_path, monkeypatch):
-    """It was killed behind Spark's commit, before it settled. The same spool is named by a pattern
-    then; once its table had each message twice."""
-    spool, out = tmp_path / "h/one/spool", tmp_path / "out"
-    spool.parent.mkdir(parents=True)
-    flatq("push", "-l", input=b"".join(b"%d\n" % n for n in range(100)),
-        env={"FLATQ_DIR": str(spool)}, check=0)
+def test_a_power_cut_behind_the_commit_of_a_drain(drains, flatq, tmp_path, monkeypatch):
+    """Spark does not sync what it writes: the commit may be there, and not the rows. They may not
+    be settled then."""
+    out = tmp_path / "out"
+    fill(flatq, 0, 100)
     with monkeypatch.context() as patch:
         patch.setattr(drain, "end", lambda *words: 1 / 0)
-        drains(out, "--spool", spool, code=70)
+        drains(out, code=70)
     part = max(out.glob("part-*"), key=lambda path: path.stat().st_size)
     whole = part.read_bytes()
     part.write_bytes(whole[:-1])
-    drains(out, "--spool", spool, code=74, says="not there in full")
+    fill(flatq, 100, 110)
+    drains(out, code=74, says="not there in full")
     part.write_bytes(whole)
-    drains(out, "--spool", tmp_path / "h/*/spool")
-    holds(out, 100)
+    drains(out)
+    holds(out, 110)
+    settled(flatq)
 
 
 @pytest.mark.slow
@@ -512,7 +437,6 @@ def test_a_load_that_has_ended_needs_no_java(loads, tmp_path, monkeypatch):
     monkeypatch.setattr(command, "session", lambda args: pytest.fail("Java was started"))
     said = "load: done before; say --name, another one, to load it once more\n"
     assert loads(tmp_path / "a.txt").out == said
-    loads(tmp_path / "none.txt", code=66, says="nothing there")
 
 
 @pytest.mark.slow
@@ -556,51 +480,40 @@ def busy(flatq):
         log.write(b"17952565\0\0\0torn\n1795256546.15 push 1 0")
 
 
-Event = collections.namedtuple("Event", "queue time verb id tries milliseconds count")
+#: what `busy` does: {queue: {verb: how many messages}}
+DID = {"a/b": {"push": 700, "pop": 103, "reserve": 2, "release": 1, "bury": 1},
+    "jobs": {"push": 12, "delete": 9, "release": 3, "bury": 3, "kick": 1}}
 
 
-def logged(spool):
-    """The events of the logs, read without Spark."""
-    for queue, disk in (("jobs", "jobs"), ("a/b", "a,b")):
-        for path in sorted((spool / disk).glob("log*")):
-            for line in path.read_bytes().decode(errors="replace").splitlines():
-                time, *words = line.split(" ", 6)
-                if len(words) == 6:
-                    verb, number, tries, _, milliseconds, rest = words
-                    bulk = rest.startswith("bulk-")
-                    yield Event(queue, float(time), verb, None if number == "-" else int(number),
-                        int(tries), None if bulk else int(milliseconds),
-                        int(rest[5:]) if bulk else 1)
+def event(words):
+    """What the table has of a line of the log."""
+    time, verb, *numbers, reason = words
+    id, tries, size, milliseconds = (None if one == "-" else int(one) for one in numbers)
+    if reason.startswith("bulk-"):
+        return time, verb, id, tries, size, None, None, int(reason[5:])
+    return time, verb, id, tries, size, milliseconds, None if reason == "-" else reason, 1
 
 
 @pytest.mark.slow
 def test_events_and_stats(job, flatq, tmp_path, spark):
-    """The numbers are those that plain Python finds in the logs: from the logs, from the table, and
-    with rotated logs."""
+    """The numbers are those of the logs, of the table, and of rotated logs."""
     busy(flatq)
     (flatq.spool / "jobs/log").rename(flatq.spool / "jobs/log.179500000000")
-    plain, to = list(logged(flatq.spool)), tmp_path / "events"
-    job("events", "--to", to, says=f"events: {len(plain)} events")
-    # a second run replaces the first. Files beside the table stay, whether or not the job succeeds
-    beside = {"events.old", "events.new", "x.old", "x.new"}
-    for name in beside:
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "mine").touch()
-    job("events", "--to", to, says=f"events: {len(plain)} events")
+    to = tmp_path / "events"
+    # a second run replaces the first
+    for _ in range(2):
+        job("events", "--to", to, says="events: 37 events")
     job("events", "none", "--to", tmp_path / "x", code=66)
-    assert {path.name for path in tmp_path.iterdir()} == {"home", "spool", "events", *beside}
-    assert len(list(tmp_path.glob("*.*/mine"))) == 4
+    assert {path.name for path in tmp_path.iterdir()} == {"home", "spool", "events"}
     rows = spark.read.parquet(str(to))
     assert rows.columns == list(events.COLUMNS)
-    found = [Event(row.queue, round(row.time.timestamp(), 2), row.verb, row.id, row.tries,
-        row.milliseconds, row["count"]) for row in rows.collect()]
-    assert sorted(found, key=str) == sorted(plain, key=str)
-
-    verbs = {"a/b": collections.Counter(), "jobs": collections.Counter()}
-    for one in plain:
-        verbs[one.queue][one.verb] += one.count
+    lines = [line.split() for line in (flatq.spool / "a,b/log").read_text().splitlines()[:9]]
+    found = [(f"{row.time.timestamp():.2f}", row.verb, row.id, row.tries, row.size,
+        row.milliseconds, row.reason, row["count"])
+        for row in rows.where("queue = 'a/b'").collect()]
+    assert sorted(found, key=str) == sorted(map(event, lines), key=str)
     got = stats.collect(rows)
-    assert {queue.name: queue.verbs for queue in got.queues} == verbs
+    assert {queue.name: queue.verbs for queue in got.queues} == DID
     assert [(queue.name, queue.pushed, queue.done) for queue in got.queues] == [("a/b", 700, 103),
         ("jobs", 12, 9)]
     # four were buried in turns: 3 in jobs, of which 1 was kicked, and 1 in a/b
@@ -609,31 +522,18 @@ def test_events_and_stats(job, flatq, tmp_path, spark):
     assert got.series["a/b"][-1][2] == 700 - 103 - 1
     assert [sum(points) for points in zip(*got.series["a/b"])][:2] == [700, 103]
     assert got.tries == {("jobs", 2): 3, ("a/b", 2): 1}
-    for queue, verb in (("a/b", "pop"), ("jobs", "delete")):
-        times = [one.milliseconds for one in plain if (one.queue, one.verb) == (queue, verb)
-            and one.milliseconds is not None]
-        shares = quantile(times, list(stats.SHARES)).to_pylist()
-        assert got.latency[queue, verb] == (len(times), pytest.approx(shares))
-
+    shares = quantile([int(line[5]) for line in lines[2:5]], list(stats.SHARES)).to_pylist()
+    assert got.latency["a/b", "pop"] == (3, pytest.approx(shares))
     said = job("stats").out
     assert said == job("stats", "--from", to).out
     assert re.search(r"^a/b +700 +103 ", said, re.M), said
     assert re.search(r"^jobs +exit-1 +3 +2$", said, re.M), said
     assert "a/b" not in job("stats", "jobs").out
-    for host in ("one", "two"):
-        (tmp_path / "hosts" / host).mkdir(parents=True)
-        (tmp_path / "hosts" / host / "spool").symlink_to(flatq.spool)
-    both = events.table(spark, str(tmp_path / "hosts/*/spool"))
-    counts = {row.host: row["count"] for row in both.groupBy("host").count().collect()}
-    assert counts == {"one": len(plain), "two": len(plain)}
-    assert {queue.name for queue in stats.collect(both).queues} == {"one:a/b", "one:jobs",
-        "two:a/b", "two:jobs"}
 
 
 @pytest.mark.slow
 def test_report(job, flatq, tmp_path, spark):
-    """One page that needs no other file, with a picture for each plot. For an empty spool, the page
-    says how to create a queue."""
+    """One page that needs no other file, with a picture for each plot."""
     module("matplotlib")
 
     def report(name, *words):
@@ -641,22 +541,18 @@ def test_report(job, flatq, tmp_path, spark):
         assert path == tmp_path / name / "report.html"
         return path.read_text(encoding="utf-8")
 
-    page = report("nothing")
-    assert "Nothing yet" in page and "flatq push" in page and "<svg" not in page
-    job("report", "none", "--to", tmp_path / "none", code=66)
+    job("report", "--to", tmp_path / "none", code=66, says="has a log")
     push(flatq, b"one", "single")
     said = job("stats", says="Over time, by 1 s, in ").out
     assert re.search(r"^single +1 +0 +1 +1 +0 ", said, re.M), "one event has no rate"
     flatq("drop", "-f", "single", check=0)
     busy(flatq)
     page = report("report", "--title", "a <b>")
-    assert page.count("<svg ") == 5 and "<h1>a &lt;b&gt;</h1>" in page and "712" in page
+    assert page.count("<svg ") == 5 and "<h1>a &lt;b&gt;</h1>" in page
     assert "<script" not in page
     assert not re.search(r'(src|href)="(?!#)(?!http://www\.w3\.org)', page)
     used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', page))
     assert used <= set(re.findall(r'\bid="([^"]+)"', page))
-    for name in ("throughput", "depth", "latency", "redeliveries", "dead"):
-        assert (tmp_path / f"report/{name}.png").read_bytes().startswith(b"\x89PNG")
 
 
 def environment(flatq):
@@ -744,32 +640,6 @@ def test_told_before_it_has_begun(java, flatq, tmp_path):
     wait_for(begun, "Java", seconds=300)
     told(process)
     assert flatq("drain", check=0).out.split() == numbers(100)
-
-
-@pytest.mark.slow
-def test_no_space(drains, flatq, tmp_path, spark):
-    """The table's disk is full, which one line says. With room the drain goes on, and each message
-    is there once."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=600k", "none", place],
-        capture_output=True, text=True)
-    if done.returncode:
-        pytest.skip("mount refuses to make a small disk: " + done.stderr.strip())
-    try:
-        bodies = [os.urandom(300).hex().encode() for _ in range(4000)]
-        flatq("push", "-l", input=b"".join(body + b"\n" for body in bodies), check=0)
-        words = (place / "out", "--batch", "1000")
-        for _ in range(2):
-            drains(*words, code=74, says="No space left on device")
-        subprocess.run(["mount", "-o", "remount,size=60m", place], check=True)
-        drains(*words)
-        assert sorted(table(place / "out")["value"].to_pylist()) == sorted(bodies)
-        assert spark.read.parquet(str(place / "out")).count() == len(bodies)
-        empty(flatq)
-        settled(flatq)
-    finally:
-        subprocess.run(["umount", "-l", place], check=True)
 
 
 #: tasks begin once both executors are there

@@ -13,21 +13,20 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from subprocess import DEVNULL, Popen
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from .. import spark as flatq_spark
-from ..command import Stopped, fail, on_signals, out, run
+from ..command import SIGNALS, Stopped, fail, on_signals, out, run
 from ..errors import Internal
 from .common import failure
-from ..spark.files import local
 from .place import Place
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
-    from . import load
+    from . import load, stats
 
 DONE = "load: done before; say --name, another one, to load it once more"
 
@@ -57,8 +56,7 @@ def pair(text: str) -> list[str]:
 
 def parser() -> argparse.ArgumentParser:
     shared = _Parser(add_help=False)
-    shared.add_argument("--spool", metavar="DIR", help="the spool (default: as for the verbs); for "
-        "events, wildcards select several, and `host` is a column")
+    shared.add_argument("--spool", metavar="DIR", help="the spool (default: as for the verbs)")
     shared.add_argument("--master", default="local[*]", metavar="URL",
         help="the cluster (default: this machine)")
     shared.add_argument("--conf", type=pair, action="append", default=[], metavar="KEY=VALUE",
@@ -108,7 +106,7 @@ def parser() -> argparse.ArgumentParser:
         help="new, empty, or from an earlier `events`, which is replaced")
     for name, text in (
         ("stats", "throughput, depth, latency, redeliveries and dead letters, as tables"),
-        ("report", "the same as one HTML page with plots, and PNGs"),
+        ("report", "the same as one HTML page with plots"),
     ):
         add = job(name, text)
         add("queue", nargs="*", metavar="QUEUE", help="default: all")
@@ -127,8 +125,7 @@ def say(text: str) -> None:
 def _drain(spark: SparkSession, args: argparse.Namespace) -> None:
     from . import drain
 
-    options = {"includeHeaders": str(args.headers).lower(),
-        "failOnDataLoss": str(not args.lossy).lower()}
+    options = {"includeHeaders": str(args.headers), "failOnDataLoss": str(not args.lossy)}
     if args.continuous:
         told = threading.Event()
         # Do not raise: the next request to Spark would get the answer to the one left
@@ -159,39 +156,28 @@ def _events(spark: SparkSession, args: argparse.Namespace) -> None:
     say(f"events: {events.save(spark, args.to, args.spool, args.queue)} events to {args.to}")
 
 
-def _table(spark: SparkSession, args: argparse.Namespace,
-        count: Callable[[DataFrame], None]) -> None:
-    """Run count(events) on the events of the named table, or of the logs."""
-    from pyspark.sql import functions as F
-
-    from . import events
+def _collected(spark: SparkSession, args: argparse.Namespace, *detail: Any) -> stats.Stats:
+    """The statistics of the named table of events, or of the logs."""
+    from . import events, stats
 
     if not args.source:
-        events.whole(args.spool, args.queue, lambda: count(events.table(spark, args.spool,
-            args.queue)))
-        return
+        return stats.collect(events.table(spark, args.spool, args.queue), *detail)
     rows = spark.read.parquet(args.source)
     if not set(events.COLUMNS) <= set(rows.columns):
         raise ValueError(f"{args.source} is no table of events")
-    count(rows.where(F.col("queue").isin(args.queue)) if args.queue else rows)
+    return stats.collect(rows.where(rows.queue.isin(args.queue)) if args.queue else rows, *detail)
 
 
 def _stats(spark: SparkSession, args: argparse.Namespace) -> None:
     from . import stats
 
-    _table(spark, args, lambda rows: say(stats.text(stats.collect(rows))))
+    say(stats.text(_collected(spark, args)))
 
 
 def _report(spark: SparkSession, args: argparse.Namespace) -> None:
-    from . import events, report, stats
+    from . import report
 
-    def write(found: stats.Stats) -> None:
-        say(report.write(found, args.to, args.title))
-
-    try:
-        _table(spark, args, lambda rows: write(stats.collect(rows, 120, report.SHARES)))
-    except events.Nothing:
-        write(stats.Stats([]))
+    say(report.write(_collected(spark, args, 120, report.SHARES), args.to, args.title))
 
 
 def session(args: argparse.Namespace) -> SparkSession:
@@ -205,9 +191,8 @@ def session(args: argparse.Namespace) -> SparkSession:
     conf: dict[str, Any] = {"spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
-    python = os.path.join(os.path.dirname(__file__), "python")
     if args.master.startswith("local"):
-        if os.access(python, os.X_OK):
+        if os.access(python := os.path.join(os.path.dirname(__file__), "python"), os.X_OK):
             os.environ["FLATQ_PYTHON"] = sys.executable
             os.environ.setdefault("PYSPARK_PYTHON", python)
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -221,43 +206,33 @@ def session(args: argparse.Namespace) -> SparkSession:
     builder = SparkSession.builder.appName(f"flatq {args.job}").master(args.master).config(map=conf)
     gateway: Any = java_gateway
 
+    def alone() -> None:
+        os.setpgrp()
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
     def apart(command: list[str], **more: Any) -> Popen[bytes]:
-        return Popen(command, **{**more, "preexec_fn": os.setpgrp,
+        return Popen(command, **{**more, "preexec_fn": alone,
             "stderr": None if os.environ.get("FLATQ_TRACE") else DEVNULL})
 
     kept, gateway.Popen = gateway.Popen, apart
+    # A signal waits until Java has started: else Spark would be in the middle of an answer
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    interrupted = signal.getsignal(signal.SIGINT)
     try:
-        with _later():
-            spark = builder.getOrCreate()
+        spark = builder.getOrCreate()
     except Exception as error:
         if "JAVA_GATEWAY" in str(error) or isinstance(error, FileNotFoundError):
             raise flatq_spark.Unready(f"Java does not start. {flatq_spark.JAVA}") from None
         raise
     finally:
         gateway.Popen = kept
+        # Spark has set a handler of its own
+        signal.signal(signal.SIGINT, interrupted)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     flatq_spark.register(spark)
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         PySparkLogger.getLogger(name).disabled = True
     return spark
-
-
-@contextlib.contextmanager
-def _later() -> Iterator[None]:
-    """A signal that comes meanwhile takes effect only at the end: else a Java that is just starting
-    would stay. At the end the old handlers are back, since Spark sets one of its own for INT."""
-    came: list[int] = []
-    before: dict[int, Any] = {signal.SIGINT: signal.getsignal(signal.SIGINT),
-        **on_signals(lambda number, _: came.append(number))}
-    try:
-        yield
-    except KeyboardInterrupt:
-        # Spark's handler
-        came.append(signal.SIGINT)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        if came:
-            raise Stopped(came[0])
 
 
 def main(words: list[str]) -> int:
@@ -272,7 +247,7 @@ def main(words: list[str]) -> int:
 
         # a local path; what is printed stays as the user gave it
         args.spool = Options({"path": args.spool} if args.spool else {}).path
-        if hasattr(args, "to") and local(args.to):
+        if hasattr(args, "to"):
             # before Java starts: that takes seconds
             Place(args.job, args.to).check()
         if args.job == "load" and _asked(args).ended():

@@ -13,25 +13,20 @@ from ..errors import (
 
 #: Names of failures, in Python or in Spark's error text, and the error for each; the first that is
 #: found counts
-KINDS: tuple[tuple[str, type[Error], int], ...] = (
-    (r"No space left on device|Disk quota exceeded|File too large|ENOSPC|\bLost: ", Disk, 74),
-    (r"[Pp]ermission denied|PermissionError|AccessControlException", Denied, 77),
-    (r"another query reads as|\bTimeoutError: |was not done after", Busy, 75),
+KINDS = (
+    (r"No space left on device|Disk quota exceeded|File too large|ENOSPC|\bLost: ", Disk),
+    (r"[Pp]ermission denied|PermissionError|AccessControlException", Denied),
+    (r"another query reads as|\bTimeoutError: |was not done after", Busy),
     (r"could not connect|Connection refused|All masters are unresponsive"
-    r"|Master removed our application", Unreachable, 69),
-    (r"no queue |\bLookupError: |PATH_NOT_FOUND|FileNotFound", Missing, 66),
+    r"|Master removed our application", Unreachable),
+    (r"no queue |\bLookupError: |PATH_NOT_FOUND|FileNotFound", Missing),
     (r"\bDamaged: |\bValueError: |AnalysisException|MALFORMED|PARSE_|NumberFormat"
-    r"|SQLSTATE: 22", Invalid, 65),
+    r"|SQLSTATE: 22", Invalid),
     (r"Mkdirs failed|FileExistsError|[Nn]ot a directory|ParentNotDirectory|IOException|^OSError: ",
-    Disk, 74),
+    Disk),
 )
-
-#: flatq.errors' table, by name
-ERRORS: dict[str, tuple[type[Error], int]] = {
-    **{kind.__name__: (kind, code if isinstance(code, int) else code[0])
-    for code, kind in errors.ERRORS.items()},
-    "Unreachable": (Unreachable, 69), "TimedOut": (TimedOut, 75), "Error": (Internal, 70),
-}
+CODES: dict[type[Error], int] = {**{kind: code if isinstance(code, int) else code[0]
+    for code, kind in errors.ERRORS.items()}, Unreachable: 69, TimedOut: 75, Error: 70}
 
 
 def failure(error: BaseException) -> Error:
@@ -41,7 +36,7 @@ def failure(error: BaseException) -> Error:
     if isinstance(error, flatq_spark.Unready):
         return Unreachable(str(error), 69)
     # the names of its bases, too: each may be in KINDS
-    text = "".join(f"{kind.__name__}: " for kind in type(error).__mro__) + str(error)
+    text = "".join(f"{base.__name__}: " for base in type(error).__mro__) + str(error)
     # A stream's error names what failed; the reason is in its cause, or in that one's
     cause = getattr(error, "_cause", None)
     while cause is not None:
@@ -50,9 +45,9 @@ def failure(error: BaseException) -> Error:
     # An error that the package raised in a process of Spark
     ours = re.findall(r"^flatq\.[a-z_.]+\.([A-Z][A-Za-z]+): (.+)$", text, re.MULTILINE)
     line = ours[-1][1] if ours else flatq_spark.why(error)
-    if ours and ours[-1][0] in ERRORS:
-        kind, code = ERRORS[ours[-1][0]]
-        return kind(line, code)
+    for own, code in CODES.items():
+        if ours and ours[-1][0] == own.__name__:
+            return own(line, code)
     # The innermost cause says more than the errors around it
     java = re.findall(r"^(?:: |Caused by: )[\w.$]+(?:Exception|Error): (.+)$", text, re.MULTILINE)
     if deep := re.search(r"[^\n:]*(?:No space left on device|Permission denied)[^\n]*", text):
@@ -60,9 +55,9 @@ def failure(error: BaseException) -> Error:
     elif "error occurred while calling" in line and java:
         line = java[-1]
     line = re.sub(r"^\[[A-Z_.]+\] ", "", " ".join(line.split()))[:500]
-    for pattern, kind, code in KINDS:
+    for pattern, kind in KINDS:
         if re.search(pattern, text):
-            return kind(line, code)
+            return kind(line, CODES[kind])
     return Internal(line or type(error).__name__, 70)
 
 

@@ -16,7 +16,6 @@ has it twice."""
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -29,8 +28,8 @@ from pyspark.sql import functions as F
 
 from .. import spark as flatq_spark
 from ..errors import Busy, Invalid
-from ..spark.format import Lost
-from ..spark.files import local
+from ..spark.format import Lost, listed
+from ..spark.options import local, lock
 from .place import PART, Place, plain
 
 if TYPE_CHECKING:
@@ -40,40 +39,36 @@ if TYPE_CHECKING:
 
 def consumer_of(to: str) -> str:
     """The name under which a table claims messages."""
-    return "drain-" + hashlib.sha256((local(to) or to.rstrip("/")).encode()).hexdigest()[:16]
+    return "drain-" + hashlib.sha256(local(to).encode()).hexdigest()[:16]
 
 
 def checkpoint_of(to: str) -> str:
     return to.rstrip("/") + "/_checkpoint"
 
 
-def begin(spark: SparkSession, to: str) -> None:
+def begin(to: str) -> None:
     """Take the directory. Raises Invalid, also for a table without its checkpoint: Spark would take
     new batches for old ones, and leave them out."""
-    own = Place("drain", to, spark)
+    own = Place("drain", to)
     if not own.check():
         own.mark(own.path, ["_spark_metadata", "_checkpoint"], to=own.name)
 
     def last(name: str) -> int:
-        names = own.files.names(f"{own.path}/{name}") or ()
-        return max((int(part) for file in names if (part := file.partition(".")[0]).isdigit()),
-            default=-1)
+        names = (file.partition(".")[0] for file in listed(f"{own.path}/{name}"))
+        return max((int(name) for name in names if name.isdigit()), default=-1)
 
     if last("_spark_metadata") > last("_checkpoint/offsets"):
         raise Invalid(f"{to} has a table, and its _checkpoint is gone: say another --to", 65)
-    unsettled: list[tuple[Queue, str, int]] = []
-    # Spools that were moved or removed since cannot be settled: the stream itself sees that
+    unsettled: list[tuple[Queue, str]] = []
+    # RACE: a spool may be moved or removed: the stream itself sees that
     with contextlib.suppress(LookupError):
-        unsettled += [(place, consumer, offset) for place, consumer, offset
-            in flatq_spark.committed(checkpoint_of(to), spark)
+        unsettled += [(place, consumer) for place, consumer, offset
+            in flatq_spark.committed(checkpoint_of(to))
             if place.exists() and place.marks(consumer)[0] < offset]
     batch = last("_checkpoint/commits")
-    # Settle what the table has already: under another path of the queue it would be read again
-    for place, consumer, offset in unsettled:
-        if local(to) is not None:
-            # The batch before the last is settled beside the last one
-            whole(own.path, (batch - 1, batch), place, consumer)
-        place.settle(consumer, offset)
+    for place, consumer in unsettled:
+        # The batch before the last is settled beside the last one
+        whole(own.path, (batch - 1, batch), place, consumer)
 
 
 def whole(path: str, batches: Sequence[int], queue: Queue, consumer: str) -> None:
@@ -90,53 +85,45 @@ def whole(path: str, batches: Sequence[int], queue: Queue, consumer: str) -> Non
                         f"unclaim -c {consumer} {queue.queue}, and drain to another directory")
 
 
-def stream(spark: SparkSession, queues: Sequence[str], to: str, spool: str | None,
-        consumer: str | None, batch: int, **options: str) -> Any:
-    """The stream's writer, not yet started."""
+def drained(spark: SparkSession, queues: Sequence[str], to: str, spool: str | None,
+        consumer: str | None, batch: int, options: dict[str, str], told: Event | None = None,
+        **trigger: Any) -> tuple[int, int]:
+    """Run the stream until it ends or is told to stop. Return the numbers of messages and batches
+    that Spark remembers."""
     given = {"subscribe": ",".join(queues), "group.id": consumer or consumer_of(to),
         "maxOffsetsPerTrigger": str(batch), "base64": "true", **options}
     if spool:
         given["path"] = spool
-    rows = spark.readStream.format("flatq").options(**given).load()
-    # the JVM's unbase64 is faster than Python's
-    return rows.withColumn("value", F.unbase64("value")).writeStream.format("parquet").options(
-        path=to, checkpointLocation=checkpoint_of(to))
-
-
-def follow(query: Any, told: Event | None = None) -> tuple[int, int]:
-    """Wait for the end, or until told to stop; return the numbers of messages and batches."""
-    rows: dict[int, int] = {}
-    try:
-        ended = False
-        while not ended and not (told and told.is_set()):
-            ended = query.awaitTermination(0.2)
-            # Spark keeps the last hundred
-            if ended or len(query.recentProgress) > 50:
-                rows.update((one["batchId"], one["numInputRows"]) for one in query.recentProgress
-                    if one["numInputRows"])
-    except Exception:
-        with contextlib.suppress(Exception):
-            query.stop()
-        # the signal that told us to stop may have ended Spark's workers too
-        if not (told and told.is_set()):
-            raise
-    return sum(rows.values()), len(rows)
+    with alone(to):
+        begin(to)
+        rows = spark.readStream.format("flatq").options(**given).load()
+        # the JVM's unbase64 is faster than Python's
+        writer = rows.withColumn("value", F.unbase64("value")).writeStream.format("parquet")
+        query: Any = writer.options(path=to, checkpointLocation=checkpoint_of(to)).trigger(
+            **trigger).start()
+        try:
+            while not query.awaitTermination(0.2) and not (told and told.is_set()):
+                pass
+        except Exception:
+            with contextlib.suppress(Exception):
+                query.stop()
+            # the signal that told us to stop may have ended Spark's workers too
+            if not (told and told.is_set()):
+                raise
+        counts = [one["numInputRows"] for one in query.recentProgress if one["numInputRows"]]
+        query.stop()
+        end(spark, to)
+    return sum(counts), len(counts)
 
 
 @contextlib.contextmanager
 def alone(to: str) -> Iterator[None]:
-    """Hold the lock of a directory on this machine while a drain writes to it. Raises Busy if
-    another one does: they would remove each other's files."""
-    place = local(to)
-    if place is None:
-        yield
-        return
-    os.makedirs(place, exist_ok=True)
-    number = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    """Hold the lock of a directory while a drain writes to it. Raises Busy if another one does:
+    they would remove each other's files."""
+    os.makedirs(local(to), exist_ok=True)
     try:
-        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        number = lock(local(to), 0)
     except BlockingIOError:
-        os.close(number)
         raise Busy(f"another drain writes to {to}", 75) from None
     try:
         yield
@@ -148,12 +135,9 @@ def once(spark: SparkSession, queues: Sequence[str], to: str, spool: str | None 
         consumer: str | None = None, batch: int = 250000, **options: str) -> tuple[int, int]:
     """Drain all there is now; return the numbers of messages and batches. Raises Busy if another
     drain writes to the same directory."""
-    with alone(to):
-        begin(spark, to)
-        writer = stream(spark, queues, to, spool, consumer, batch, **options)
-        found = follow(writer.trigger(availableNow=True).start())
-        end(spark, to)
-    return found
+    # Spark would forget all but the last hundred batches
+    spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", "1000000")
+    return drained(spark, queues, to, spool, consumer, batch, options, availableNow=True)
 
 
 def on(spark: SparkSession, queues: Sequence[str], to: str, spool: str | None = None,
@@ -161,21 +145,16 @@ def on(spark: SparkSession, queues: Sequence[str], to: str, spool: str | None = 
         told: Event | None = None, **options: str) -> None:
     """Drain with a batch `every` so many seconds, until told to stop; then settle what was written.
     If something fails, the next start settles it."""
-    with alone(to):
-        begin(spark, to)
-        writer = stream(spark, queues, to, spool, consumer, batch, **options)
-        query = writer.trigger(processingTime=f"{int(every * 1000)} milliseconds").start()
-        follow(query, told)
-        query.stop()
-        end(spark, to)
+    drained(spark, queues, to, spool, consumer, batch, options, told,
+        processingTime=f"{int(every * 1000)} milliseconds")
 
 
 def end(spark: SparkSession, to: str) -> None:
     """Settle the last batch, and remove what killed tries have written, which is not part of the
     table. If the directory holds anything else by now, the next drain says so: remove nothing."""
-    flatq_spark.settle_checkpoint(checkpoint_of(to), spark)
+    flatq_spark.settle_checkpoint(checkpoint_of(to))
     place = local(to)
-    if place is None or not os.path.isdir(os.path.join(place, "_spark_metadata")):
+    if not os.path.isdir(os.path.join(place, "_spark_metadata")):
         return
     with contextlib.suppress(Invalid):
         Place("drain", to).check()

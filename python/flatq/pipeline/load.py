@@ -20,16 +20,14 @@ import os
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlparse
 
 from pyspark.sql import Observation
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, StructType
 
 from ..errors import Invalid, Missing
-from ..spark.options import Options
+from ..spark.options import Options, local
 from ..spark.sink import Sink, named
-from ..spark.files import local
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,8 +37,8 @@ FORMATS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "jso
 
 
 def files(path: str) -> list[str]:
-    """The files at a path on this machine, or of a pattern, without those that Spark takes for
-    hidden in a directory."""
+    """The files at a path, or of a pattern, without those that Spark takes for hidden in a
+    directory."""
     found = []
     for top in [path] if os.path.exists(path) else sorted(glob.glob(path)):
         if os.path.isfile(top):
@@ -55,18 +53,10 @@ def files(path: str) -> list[str]:
 def kind(path: str, names: list[str]) -> str:
     """The format, by the names' ends."""
     kinds = {FORMATS.get(os.path.splitext(re.sub(r"\.(gz|bz2|zst)$", "", name))[1].lower())
-        for name in names or [path.rstrip("/")]} - {None}
+        for name in names} - {None}
     if len(kinds) != 1:
         raise Invalid(f"{path}: no table, or tables of several formats: say --format", 65)
     return str(kinds.pop())
-
-
-def unread(rows: DataFrame, names: list[str]) -> None:
-    """Raises Invalid if Spark would leave out one of these files by its rules for names."""
-    read = {os.path.realpath(unquote(urlparse(name).path)) for name in rows.inputFiles()}
-    for name in names:
-        if os.path.realpath(name) not in read:
-            raise Invalid(f"{name}: Spark does not read it: rename it, or load it alone", 65)
 
 
 def column(rows: DataFrame, value: str | None) -> str | None:
@@ -98,24 +88,22 @@ def messages(rows: DataFrame, value: str | None = None) -> DataFrame:
 class Load:
     """One load.
 
-    form, value and job: as --format, --value and --name; job must be said where the files are not
-    on this machine. options: Spark's, for the format; encoding: one of them. priority, lease and
-    wait: as for flatq.Queue.push."""
+    form, value and job: as --format, --value and --name. options: Spark's, for the format;
+    encoding: one of them. priority, lease and wait: as for flatq.Queue.push."""
 
     def __init__(self, path: str, queue: str, spool: str | None = None, form: str | None = None,
             value: str | None = None, job: str | None = None, priority: int | None = None,
             lease: int | None = None, wait: int | None = None, encoding: str | None = None,
             options: Mapping[str, str] | None = None) -> None:
         here = local(path)
-        self.names = files(here) if here else []
-        if here and not self.names:
+        self.names = files(here)
+        if not self.names:
             raise Missing(f"{path}: nothing there", 66)
         self.form, self.queue, self.value = form or kind(path, self.names), queue, value
         # a name that is there is no pattern
-        self.path = re.sub(r"([\\\[\]{}*?])", r"\\\1", here) if here and os.path.exists(
-            here) else here or path
+        self.path = re.sub(r"([\\\[\]{}*?])", r"\\\1", here) if os.path.exists(here) else here
         #: The table of a drain: only Spark knows its files
-        self.drained = bool(here) and os.path.isdir(f"{here}/_spark_metadata")
+        self.drained = os.path.isdir(f"{here}/_spark_metadata")
         given = {**(options or {}), **({"encoding": encoding} if encoding else {})}
         if "encoding" in given and self.form not in ("csv", "json"):
             raise Invalid("option encoding is for CSV and JSON: lines of a text stay as they are",
@@ -124,16 +112,14 @@ class Load:
             **({"lineSep": "\n"} if self.form in ("text", "json") else {}),
             **({"header": "true", "enforceSchema": "false", "multiLine": "true", "escape": '"'}
             if self.form == "csv" else {}), **given}
-        top = here if not here or os.path.isdir(here) else re.split(r"[*?\[]", here)[0]
-        parted = {"=" in os.path.dirname(name[len(top or ""):]) for name in self.names}
+        top = here if os.path.isdir(here) else re.split(r"[*?\[]", here)[0]
+        parted = {"=" in os.path.dirname(name[len(top):]) for name in self.names}
         if len(parted) > 1:
             raise Invalid(f"{path}: Spark makes columns of NAME=VALUE directories, and some files "
                 "lie in none: load them apart", 65)
         if not self.drained and parted == {False}:
             self.options.setdefault("recursiveFileLookup", "true")
         if job is None:
-            if not here:
-                raise Invalid("say --name, a name for this load: the files are elsewhere", 65)
             marks = [(name, os.stat(name).st_size, os.stat(name).st_mtime_ns)
                 for name in self.names]
             made_of = repr((queue, value, marks, *sorted(given.items())))
@@ -176,8 +162,10 @@ class Load:
         elif self.form in ("csv", "json"):
             self.checked(spark)
         table = self.table(spark)
-        if not self.drained and "pathGlobFilter" not in self.options:
-            unread(table, self.names)
+        missed = len(self.names) - len(table.inputFiles())
+        if missed > 0 and not self.drained and "pathGlobFilter" not in self.options:
+            raise Invalid(f"{self.path}: Spark does not read {missed} of the files, such as _NAME "
+                "and NAME._COPYING_: rename them, or load them alone", 65)
         if self.form == "json" and column(table, self.value):
             # a number as it is written
             table = self.table(spark, primitivesAsString="true")

@@ -1,4 +1,4 @@
-"""Where a job writes, its --to, on this machine and elsewhere (hdfs://, s3a:// and the like).
+"""Where a job writes, its --to.
 
     DIR/_flatq    the mark, a line of JSON: which job writes DIR, and what it has put there
 
@@ -12,14 +12,14 @@ import contextlib
 import json
 import os
 import re
+import shutil
+import tempfile
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import Invalid
-from ..spark.files import files_of, local
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from ..spark.format import listed
+from ..spark.options import local, sync
 
 MARK = "_flatq"
 #: The names that Spark gives to files of a drained table; `drain` removes only names of this form
@@ -34,26 +34,21 @@ def plain(name: str) -> str:
 
 
 class Place:
-    """The directory `to` of a job; spark: for one that is not on this machine."""
+    """The directory `to` of a job. Raises ValueError if that is not on this machine."""
 
-    def __init__(self, job: str, to: str, spark: SparkSession | None = None) -> None:
-        self.job, self.to = job, to
-        here = local(to)
-        #: The name under which the directory is looked for again
-        self.name = here or to.rstrip("/")
-        self.path = os.path.realpath(here) if here else self.name
-        if not here and spark is None:
-            raise Invalid(f"{to}: {job} writes to a directory of this machine", 65)
-        self.files = files_of(to, spark)
+    def __init__(self, job: str, to: str) -> None:
+        #: `name`: under which the directory is looked for again
+        self.job, self.to, self.name = job, to, local(to)
+        self.path = os.path.realpath(self.name)
 
     def check(self, path: str | None = None) -> bool:
         """Whether the job has anything there, or at `path`, the directory's name for the moment.
         Raises Invalid if anything else is there."""
         path = path or self.path
         try:
-            there = {plain(name) for name in self.files.names(path) or ()} - {MARK}
+            there = {plain(name) for name in listed(path)} - {MARK}
         except NotADirectoryError:
-            if local(self.to) and not os.path.exists(path):
+            if not os.path.exists(path):
                 raise
             raise Invalid(f"{self.to} is no directory", 65) from None
         # CRASH: a mark that was cut short is the only file
@@ -75,37 +70,42 @@ class Place:
         return True
 
     def _mark(self, path: str) -> dict[str, Any]:
-        if MARK in (self.files.names(path) or ()):
-            with contextlib.suppress(ValueError):
-                mark = json.loads(self.files.read(f"{path}/{MARK}"))
-                if isinstance(mark, dict) and "job" in mark and isinstance(mark.get("files"), list):
-                    return mark
+        with contextlib.suppress(FileNotFoundError, ValueError), \
+                open(f"{path}/{MARK}", encoding="utf-8") as file:
+            mark = json.load(file)
+            if isinstance(mark, dict) and "job" in mark and isinstance(mark.get("files"), list):
+                return mark
         return {}
 
     def mark(self, path: str, files: list[str], **more: str) -> None:
-        """Write the mark. Raises OSError."""
-        self.files.write(f"{path}/{MARK}", json.dumps({"job": self.job, **more,
-            "files": files}).encode() + b"\n")
+        """Write the mark, and sync all that is beside it. Raises OSError."""
+        with open(f"{path}/{MARK}", "w", encoding="utf-8") as file:
+            json.dump({"job": self.job, **more, "files": files}, file)
+            file.write("\n")
+        sync(path)
 
     @contextlib.contextmanager
     def replaced(self) -> Iterator[str]:
         """The path of a new directory to write to. At the end it replaces the old one; if something
         is raised, the old one stays."""
         self.check()
-        work = self.files.beside(self.path)
+        above = os.path.dirname(self.path)
+        os.makedirs(above, exist_ok=True)
+        work = tempfile.mkdtemp(prefix=".flatq-", dir=above)
         new, old = f"{work}/new", f"{work}/old"
+        os.mkdir(new)
         try:
             yield new
-            self.mark(new, sorted({plain(name) for name in self.files.names(new) or ()}))
-            if self.files.names(self.path) is not None:
-                self.files.rename(self.path, old)
+            self.mark(new, sorted({plain(name) for name in os.listdir(new)}))
+            if os.path.exists(self.path):
+                os.rename(self.path, old)
             # CRASH: the old directory and the new one are both whole, in `work`, and stay there
             self.check(old)
-            self.files.rename(new, self.path)
-            self.files.remove(old)
+            os.rename(new, self.path)
+            shutil.rmtree(old, ignore_errors=True)
         finally:
-            if self.files.names(old) is not None and self.files.names(self.path) is None:
-                self.files.rename(old, self.path)
-            self.files.remove(new)
-            if self.files.names(work) == []:
-                self.files.remove(work)
+            if os.path.exists(old) and not os.path.exists(self.path):
+                os.rename(old, self.path)
+            shutil.rmtree(new, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                os.rmdir(work)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import datetime, timezone
 from typing import Any
 
 import matplotlib
@@ -16,13 +16,13 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
 from .common import number
-from .stats import Stats, deepest, zone
+from .stats import Stats, deepest
 
 #: Colours that colour-blind readers can tell apart, on a light page and on a dark one
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#808080")
 TEXT, GREY = "#222222", "#808080"
 STYLE: Any = {
-    "font.family": "DejaVu Sans", "font.size": 10, "svg.fonttype": "none", "svg.hashsalt": "flatq",
+    "font.family": "DejaVu Sans", "svg.fonttype": "none", "svg.hashsalt": "flatq",
     "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.color": GREY,
     "grid.alpha": 0.25, "axes.axisbelow": True, "axes.facecolor": "none", "legend.frameon": False,
     "lines.linewidth": 1.8, "text.color": TEXT, "axes.labelcolor": TEXT, "axes.edgecolor": TEXT,
@@ -58,40 +58,37 @@ def clipped(text: str, end: str, inches: float = INSIDE) -> str:
     return (text if len(text) <= most else f"{text[:most - 1]}\u2026") + end
 
 
-def figure(title: str, height: float, legend: Sequence[str] = (),
-        columns: int = 1) -> tuple[Figure, Axes]:
+def figure(title: str, height: float, legend: Sequence[str] = ()) -> tuple[Figure, Axes]:
     """A figure of `height` inches and the lines of its legend, which goes below the plot, where it
     hides nothing and makes it no smaller."""
-    more = -(-len(legend) // columns) * 0.175
+    more = len(legend) * 0.175
     height += more
     made = Figure(figsize=(WIDTH, height))
     made.subplots_adjust(LEFT / WIDTH, (BOTTOM + more) / height, 1 - RIGHT / WIDTH,
         1 - TOP / height)
     made.text(0.1 / WIDTH, 1 - 0.08 / height, title, va="top", fontsize=11, fontweight="bold")
-    handles = [Patch(color=color, label=label) for color, label in zip((*COLORS, "none"), legend)]
+    handles = [Patch(color=color, label=label) for color, label in zip(COLORS, legend)]
     made.legend(handles=handles, loc="lower left", bbox_to_anchor=(LEFT / WIDTH, 0.02 / height),
-        ncols=columns, fontsize=9, borderaxespad=0, borderpad=0, handlelength=1.2,
-        columnspacing=1.5, labelspacing=0.35)
+        fontsize=9, borderaxespad=0, borderpad=0, handlelength=1.2, labelspacing=0.35)
     return made, made.subplots()
 
 
-def _over_time(found: Stats, title: str, rows: Sequence[tuple[str, Sequence[float]]],
-        columns: int = 1) -> tuple[Figure, Axes]:
+def _over_time(found: Stats, title: str,
+        rows: Sequence[tuple[str, Sequence[float]]]) -> tuple[Figure, Axes]:
     """A figure with a line of steps for each row, a step for each interval."""
-    made, axes = figure(title, 2.6, [name for name, _ in rows], columns)
-    where: Any = zone(found)
-    times: Any = [datetime.fromtimestamp(found.start + at * found.width, where)
+    made, axes = figure(title, 2.6, [name for name, _ in rows])
+    times: Any = [datetime.fromtimestamp(found.start + at * found.width, timezone.utc)
         for at in range(len(rows[0][1]) + 1)]
     for color, (_, values) in zip(COLORS, rows):
         # the last step goes to the end of its interval
         axes.step(times, [*values, values[-1]], where="post", color=color)
     dates: Any = AutoDateLocator
-    format_: Any = ConciseDateFormatter
-    locator = dates(tz=where, minticks=2, maxticks=5)
+    form: Any = ConciseDateFormatter
+    locator = dates(minticks=2, maxticks=5)
     axes.xaxis.set_major_locator(locator)
-    axes.xaxis.set_major_formatter(format_(locator, tz=where))
+    axes.xaxis.set_major_formatter(form(locator))
     axes.set_xlim(times[0], times[-1])
-    axes.set_xlabel(f"time in {where}", loc="left", fontsize=9)
+    axes.set_xlabel("time in UTC", loc="left", fontsize=9)
     axes.yaxis.set_major_formatter(lambda value, at: short(value))
     axes.set_ylim(0, max(max(values) for _, values in rows) * 1.08 or 1)
     return made, axes
@@ -101,7 +98,7 @@ def throughput(found: Stats) -> Figure:
     sums = [[sum(points) / found.width for points in zip(*intervals)] for intervals in zip(*(
         [point[:2] for point in series] for series in found.series.values()))]
     return _over_time(found, "Throughput: messages a second", [("pushed", [one[0] for one in sums]),
-        ("done", [one[1] for one in sums])], 2)[0]
+        ("done", [one[1] for one in sums])])[0]
 
 
 def depth(found: Stats) -> Figure:
@@ -121,15 +118,13 @@ def depth(found: Stats) -> Figure:
 
 def latency(found: Stats) -> Figure | None:
     """The share of messages within a time, from push to pop and to delete; found.shares must be
-    many."""
+    many. It shows the queues with the most messages."""
     if not found.latency:
         return None
     first = sorted(found.latency.items(), key=lambda item: -item[1][0])[:len(COLORS)]
-    others = len(found.latency) - len(first)
     labels = [clipped(queue, f": {'first reserve' if verb == 'reserve' else verb} "
         f"({number(count)})", INSIDE - 0.5) for (queue, verb), (count, _) in first]
-    made, axes = figure("Latency: share of messages within a time", 2.8,
-        [*labels, *[f"and {others} more, in the tables"] * (others > 0)])
+    made, axes = figure("Latency: share of messages within a time", 2.8, labels)
     # the logs count in hundredths of a second
     curves = [[max(value / 1000, 0.01) for value in values] for _, values in found.latency.values()]
     for color, (_, (_, values)) in zip(COLORS, first):
@@ -176,20 +171,16 @@ def redeliveries(found: Stats) -> Figure | None:
 
 
 def dead(found: Stats) -> Figure | None:
+    """The twelve commonest reasons; the tables have all."""
     if not found.dead:
         return None
     buried, still = Counter[str](), Counter[str]()
     for (_, reason), (all_of_it, left) in found.dead.items():
         buried[reason] += all_of_it
         still[reason] += left
-    rows = [(reason, count, still[reason]) for reason, count in sorted(buried.items(),
-        key=lambda item: (-item[1], item[0]))]
-    if len(rows) > 12:
-        rows[11:] = [(f"{len(rows) - 11} other reasons", sum(row[1] for row in rows[11:]),
-            sum(row[2] for row in rows[11:]))]
     return _bars("Dead letters, by reason", COLORS[1], [
-        (reason, f": {number(count)}, {number(left)} still there", count, left)
-        for reason, count, left in rows])
+        (reason, f": {number(count)}, {number(still[reason])} still there", count, still[reason])
+        for reason, count in buried.most_common(12)])
 
 
 #: by file name

@@ -6,8 +6,8 @@ collected here does not grow with the number of messages."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta, timezone
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
@@ -58,7 +58,7 @@ class Stats:
     width: float = 1
     #: by queue, then by interval: pushed, done, and messages there at its end
     series: dict[str, list[tuple[int, int, int]]] = field(default_factory=dict)
-    #: by queue and verb (pop, delete, reserve): how many, and milliseconds at SHARES
+    #: by queue and verb (pop, delete, reserve): how many, and milliseconds at `shares`
     latency: dict[tuple[str, str], tuple[int, list[float]]] = field(default_factory=dict)
     #: by queue and try: how often handed out
     tries: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -67,14 +67,8 @@ class Stats:
     shares: tuple[float, ...] = SHARES
 
 
-def zone(found: Stats) -> timezone:
-    """The time zone of all times that are shown: this machine's, as it was at the last event. Its
-    name is its distance from UTC."""
-    last = datetime.fromtimestamp(max((queue.last for queue in found.queues),
-        default=0)).astimezone()
-    plain, name = timezone(offset := last.utcoffset() or timedelta()), last.tzname() or ""
-    return plain if name == str(plain) or not name.isalpha() else timezone(offset,
-        f"{name} ({plain})")
+def utc(seconds: float, form: str = "%Y-%m-%d %H:%M:%S") -> str:
+    return datetime.fromtimestamp(seconds, timezone.utc).strftime(form)
 
 
 def deepest(found: Stats, most: int) -> list[tuple[str, list[int]]]:
@@ -89,27 +83,12 @@ def deepest(found: Stats, most: int) -> list[tuple[str, list[int]]]:
     return rows
 
 
-def thin(found: Stats, intervals: int = 20) -> Stats:
-    """The same with fewer intervals, and only SHARES: what fits into a table."""
-    factor = -(-max(map(len, found.series.values()), default=1) // intervals)
-    series = {
-        name: [(sum(one[0] for one in some), sum(one[1] for one in some), some[-1][2])
-               for some in (points[at:at + factor] for at in range(0, len(points), factor))]
-        for name, points in found.series.items()
-    }
-    places = [found.shares.index(share) for share in SHARES]
-    latency = {key: (count, [values[at] for at in places])
-        for key, (count, values) in found.latency.items()}
-    return replace(found, width=found.width * factor, series=series, latency=latency, shares=SHARES)
-
-
 def collect(events: DataFrame, intervals: int = 20,
         shares: tuple[float, ...] = SHARES) -> Stats:
     """Collect the statistics from a table of events."""
     events = events.selectExpr(
-        "concat(host, ':', queue) AS queue" if "host" in events.columns else "queue",
-        "cast(time AS double) AS at", "verb", "id", "tries", "size", "milliseconds", "reason",
-        "count").persist()
+        "queue", "cast(time AS double) AS at", "verb", "id", "tries", "size", "milliseconds",
+        "reason", "count").persist()
     try:
         found = Stats(overview(events), shares=shares)
         if found.queues:
@@ -197,8 +176,8 @@ def delivery(events: DataFrame, found: Stats) -> None:
         found.dead[queue, reason] = (count, still)
 
 
-def text(found: Stats) -> str:
-    """The statistics as tables."""
+def text(found: Stats, most: int = 20) -> str:
+    """The statistics as tables; of many intervals, `most` rows at most."""
     if not found.queues:
         return "no events"
     rows: list[Sequence[object]] = [(one.name, one.pushed, one.done, one.seconds,
@@ -206,24 +185,27 @@ def text(found: Stats) -> str:
         for one in found.queues]
     heads = ["queue", "pushed", "done", "seconds", "pushed/s", "done/s", "bytes"]
     parts = ["Throughput\n" + grid(heads, rows)]
-    where, depths = zone(found), deepest(found, 8)
-    rows = []
-    form = "%Y-%m-%d %H:%M:%S" + (".%f" if found.width < 1 else "")
-    for at in range(max(map(len, found.series.values()))):
-        when = datetime.fromtimestamp(found.start + at * found.width, where)
-        points = [series[at] for series in found.series.values()]
-        pushed, done, depth = map(sum, zip(*points))
-        rows.append([when.strftime(form)[:22], pushed / found.width, done / found.width,
-            *[depth] * (len(points) > 1), *(values[at] for _, values in depths)])
+    count, depths, rows = max(map(len, found.series.values())), deepest(found, 8), []
+    step = -(-count // most)
+    width = found.width * step
+    for low in range(0, count, step):
+        end = min(low + step, count)
+        pushed, done = (sum(point[at] for series in found.series.values()
+            for point in series[low:end]) / width for at in (0, 1))
+        depth = sum(series[end - 1][2] for series in found.series.values())
+        form = "%Y-%m-%d %H:%M:%S" + (".%f" if width < 1 else "")
+        rows.append([utc(found.start + low * found.width, form)[:22], pushed, done,
+            *[depth] * (len(found.series) > 1), *(values[end - 1] for _, values in depths)])
     heads = ["from", "pushed/s", "done/s", *["depth"] * (len(found.series) > 1),
         *(f"depth {name}" for name, _ in depths)]
-    parts.append(f"Over time, by {found.width:g} s, in {where}; depth at the end of each\n"
+    parts.append(f"Over time, by {width:g} s, in UTC; depth at the end of each\n"
         + grid(heads, rows))
     ends = {"pop": "push to pop", "delete": "push to delete", "reserve": "push to first reserve"}
-    rows = [[queue, ends[verb], count, *values]
+    shown = [found.shares.index(share) for share in SHARES]
+    rows = [[queue, ends[verb], count, *(values[at] for at in shown)]
         for (queue, verb), (count, values) in sorted(found.latency.items())]
     heads = ["queue", "from", "messages", *("most" if share == 1 else f"{share * 100:g}%"
-        for share in found.shares)]
+        for share in SHARES)]
     parts.append("Latency, milliseconds\n" + (grid(heads, rows) if rows else "none in the logs"))
     rows = []
     for queue in found.queues:

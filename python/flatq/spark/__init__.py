@@ -100,7 +100,7 @@ def java() -> str:
     home = os.environ.get("JAVA_HOME")
     found = shutil.which(os.path.join(home, "bin", "java") if home else "java")
     if not found:
-        raise Unready(f"no java in {home or 'PATH'}. {JAVA}")
+        raise Unready(JAVA)
     return found
 
 
@@ -118,10 +118,8 @@ def session(name: str = "flatq", master: str = "local[*]",
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName(name).master(master)
-    for key, value in (conf or {}).items():
-        builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    spark = SparkSession.builder.appName(name).master(master).config(
+        map=dict(conf or {})).getOrCreate()
     register(spark)
     return spark
 
@@ -166,9 +164,9 @@ def claimed(spark: SparkSession, queue: str, consumer: str, path: str | None = N
                 if segment.end <= held[0].offset + count)])
         reader = spark.read.format("flatq").options(**{**options, "path": place.spool,
             "subscribe": queue, "group.id": consumer,
-            "endingOffsets": json.dumps({place.key: end})})
+            "endingOffsets": json.dumps({place.queue: end})})
         if held:
-            reader = reader.option("startingOffsets", json.dumps({place.key: held[0].offset}))
+            reader = reader.option("startingOffsets", json.dumps({place.queue: held[0].offset}))
         yield reader.load()
         place.settle(consumer, end)
     finally:
@@ -177,31 +175,31 @@ def claimed(spark: SparkSession, queue: str, consumer: str, path: str | None = N
 
 
 def settle_checkpoint(checkpoint: str, spark: SparkSession | None = None) -> dict[str, int]:
-    """Settle the last batch that an ended stream has committed, as the next start of the stream
-    does: Spark tells the source of a commit only when the next batch begins. Return the offset up
-    to which each queue is settled."""
+    """Settle the last batch that an ended stream has committed. Spark tells the source of a commit
+    only when the next batch begins, and that settles it, too. Return the offset up to which each
+    queue is settled. Raises ValueError if the checkpoint is not on this machine. `spark` has no
+    effect."""
     packages()
-    return {place.key: place.settle(consumer, offset) for place, consumer, offset
-        in committed(checkpoint, spark) if place.exists()}
+    return {place.queue: place.settle(consumer, offset) for place, consumer, offset
+        in committed(checkpoint) if place.exists()}
 
 
-def committed(checkpoint: str,
-        spark: SparkSession | None = None) -> Iterator[tuple[Place, str, int]]:
+def committed(checkpoint: str) -> Iterator[tuple[Place, str, int]]:
     """Each queue of the last batch that a stream has committed, with its consumer and the offset up
     to which it was read."""
-    from .files import files_of
-    from .options import Options
+    from .format import listed
+    from .options import Options, local
 
-    files, top = files_of(checkpoint, spark), checkpoint.rstrip("/")
-    commits, offsets = ({int(name) for name in files.names(f"{top}/{place}") or ()
+    top = local(checkpoint)
+    commits, offsets = ({int(name) for name in listed(f"{top}/{place}")
         if name.isascii() and name.isdigit()} for place in ("commits", "offsets"))
     if not commits or max(commits) not in offsets:
         return
-    for one in _flatq_offsets(files.read(f"{top}/offsets/{max(commits)}").decode()):
-        queues = sorted({key.rpartition(":")[2] for key in one["offsets"]})
-        for place in Options({"path": one["path"], "subscribe": ",".join(queues)}).places():
-            if place.key in one["offsets"]:
-                yield place, one["consumer"], one["offsets"][place.key]
+    with open(f"{top}/offsets/{max(commits)}", encoding="utf-8") as file:
+        log = file.read()
+    for one in _flatq_offsets(log):
+        for place in Options({"path": one["path"], "subscribe": ",".join(one["offsets"])}).places():
+            yield place, one["consumer"], one["offsets"][place.queue]
 
 
 def _flatq_offsets(log: Any) -> Iterator[dict[str, Any]]:
@@ -220,8 +218,11 @@ def _flatq_offsets(log: Any) -> Iterator[dict[str, Any]]:
 
 def run(writer: DataStreamWriter, checkpoint: str, timeout: float | None = None) -> Any:
     """Run a stream over all that is there now, wait for its end, settle its last batch, and return
-    the query, for its progress. Raises the query's error. After `timeout` seconds, stops the query
-    and raises TimeoutError; batches that are committed stay so."""
+    the query, for its progress. A checkpoint that is not on this machine leaves the last batch for
+    the next one to settle. Raises the query's error. After `timeout` seconds, stops the query and
+    raises TimeoutError; batches that are committed stay so."""
+    from .options import Elsewhere
+
     waited: Any = timeout
     query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
     try:
@@ -231,7 +232,8 @@ def run(writer: DataStreamWriter, checkpoint: str, timeout: float | None = None)
         with contextlib.suppress(Exception):
             query.stop()
         raise
-    settle_checkpoint(checkpoint, getattr(writer, "_spark", None))
+    with contextlib.suppress(Elsewhere):
+        settle_checkpoint(checkpoint)
     return query
 
 

@@ -38,10 +38,9 @@ class Lost(LookupError):
     """Messages are missing: a segment, a flat file, or lines of one."""
 
 
-def schema(headers: bool = False, base64: bool = False, host: bool = False) -> pa.Schema:
+def schema(headers: bool = False, base64: bool = False) -> pa.Schema:
     """The columns of a batch of rows."""
     return pa.schema([
-        *([("host", pa.string())] if host else []),
         ("queue", pa.string()), ("offset", pa.int64()), ("timestamp", pa.timestamp("us", tz="UTC")),
         ("value", pa.string() if base64 else pa.binary()), ("attempts", pa.int32()),
         *([("headers", HEADERS)] if headers else []),
@@ -326,14 +325,13 @@ def _decoded(blocks: list[_Block], base64: bool,
     yield blocks[0], table
 
 
-def rows(pieces: Iterable[Piece], queue: str, host: str = "", *, headers: bool = False,
-        base64: bool = False, with_host: bool = False, strict: bool = True,
-        vanish: bool = False) -> Iterator[pa.RecordBatch]:
+def rows(pieces: Iterable[Piece], queue: str, *, headers: bool = False, base64: bool = False,
+        strict: bool = True, vanish: bool = False) -> Iterator[pa.RecordBatch]:
     """The messages of pieces as batches of rows, in order. About BYTES at a time are in memory.
 
     strict: raise Lost or Damaged if a message is missing or damaged; else it is left out. vanish:
     files may disappear, since others take messages."""
-    like = schema(headers, base64, with_host)
+    like = schema(headers, base64)
 
     def batch(block: _Block, table: pa.Table) -> pa.RecordBatch:
         plain = {name: table[name].chunk(0) for name in table.column_names}
@@ -341,8 +339,7 @@ def rows(pieces: Iterable[Piece], queue: str, host: str = "", *, headers: bool =
         if block.offset is not None:
             # faster than range()
             offset = pc.cumulative_sum(pa.repeat(1, count), start=block.offset - 1)
-        columns = [pa.repeat(pa.scalar(host, pa.string()), count)] if with_host else []
-        columns += [
+        columns = [
             pa.repeat(pa.scalar(queue, pa.string()), count), offset,
             pc.multiply(plain["born"], 10000).cast(pa.timestamp("us", tz="UTC")), plain["value"],
             pc.add(plain["tries"], block.piece.tries).cast(pa.int32()),

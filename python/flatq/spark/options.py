@@ -6,7 +6,6 @@ import contextlib
 import ctypes
 import errno
 import fcntl
-import glob
 import json
 import os
 import re
@@ -24,6 +23,41 @@ PACKAGES = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__fil
 MOST = 999999999
 #: For how many seconds a reader waits for the lock of its name
 PATIENCE = 10
+
+
+def lock(path: str, seconds: float = float("inf")) -> int:
+    """Wait so long for the lock of a directory, and return a descriptor that holds it. Raises
+    BlockingIOError."""
+    file = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        # The engine has its own use for the numbers below 10
+        number = fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, 10)
+    finally:
+        os.close(file)
+    end = time.monotonic() + seconds
+    try:
+        while True:
+            try:
+                fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return number
+            except BlockingIOError:
+                if time.monotonic() >= end:
+                    raise
+                time.sleep(0.05)
+    except BaseException:
+        os.close(number)
+        raise
+
+
+class Elsewhere(ValueError):
+    """A path that is not on this machine: of hdfs:// and the like."""
+
+
+def local(path: str) -> str:
+    """The absolute path. Raises Elsewhere."""
+    if "://" in path and not path.startswith("file:"):
+        raise Elsewhere(f"flatq: {path} is not on this machine")
+    return os.path.abspath(re.sub("^(file:)?/+", "/", path))
 
 
 def verbs_module() -> Any:
@@ -96,15 +130,10 @@ def _segments(out: bytes) -> list[Segment]:
 
 @dataclass(frozen=True)
 class Place:
-    """A queue in a spool. `key` is its name in offsets."""
+    """A queue in a spool."""
 
     spool: str
     queue: str
-    host: str = ""
-
-    @property
-    def key(self) -> str:
-        return f"{self.host}:{self.queue}" if self.host else self.queue
 
     def exists(self) -> bool:
         """Whether there is such a queue."""
@@ -132,25 +161,13 @@ class Place:
         """A descriptor; while it is open, no other process may read as `consumer`. None if the name
         has never claimed here. Raises RuntimeError if another reader has the lock."""
         try:
-            number = os.open(flat.claim_dir(self.spool, self.queue, consumer),
-                os.O_RDONLY | os.O_CLOEXEC)
+            # a query that has just ended or was killed may hold the lock for a moment
+            return lock(flat.claim_dir(self.spool, self.queue, consumer), PATIENCE)
         except FileNotFoundError:
             return None
-        end = time.monotonic() + PATIENCE
-        try:
-            while True:
-                try:
-                    fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    return number
-                except BlockingIOError:
-                    # a query that has just ended or was killed may hold the lock for a moment
-                    if time.monotonic() > end:
-                        raise RuntimeError(f"queue '{self.queue}': another query reads as "
-                            f"consumer '{consumer}'") from None
-                    time.sleep(0.05)
-        except BaseException:
-            os.close(number)
-            raise
+        except BlockingIOError:
+            raise RuntimeError(f"queue '{self.queue}': another query reads as consumer "
+                f"'{consumer}'") from None
 
     def settle(self, consumer: str, offset: int) -> int:
         """Sync what Spark has written, settle whole segments up to offset, and return the offset
@@ -224,9 +241,7 @@ class Options:
             self.given[KNOWN[key]] = text
         where = self.given.get("path") or os.environ.get("FLATQ_DIR") or os.path.join(
             os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state"), "flatq")
-        where = where[5:] if where.startswith("file:") else where
-        self.path = os.path.abspath("/" + where.lstrip("/") if where.startswith("//") else where)
-        self.wild = glob.has_magic(self.path)
+        self.path = local(where)
         if write:
             self.queues = [self.given["topic"]] if self.given.get("topic") else []
         else:
@@ -261,38 +276,18 @@ class Options:
         text = self.given.get(name, usual)
         if text == usual:
             return None
-        try:
-            return {str(key): int(value) for key, value in json.loads(text).items()}
-        except (ValueError, AttributeError, TypeError):
-            refuse(name, text, f"'{usual}', nor an offset for each queue, such as "
-                '{"jobs": 700}')
-
-    @property
-    def wildcard(self) -> int:
-        """Which part of the path has the first wildcard."""
-        parts = self.path.split("/")
-        return next(at for at, part in enumerate(parts) if glob.has_magic(part))
+        with contextlib.suppress(ValueError, AttributeError, TypeError):
+            ends = {str(key): int(value) for key, value in json.loads(text).items()}
+            if set(self.queues) <= set(ends):
+                return ends
+        refuse(name, text, f"'{usual}', nor an offset for each queue, such as "
+            '{"jobs": 700}')
 
     def places(self) -> list[Place]:
-        """The queues in each spool that the path matches. `host` is the text that its first
-        wildcard matches."""
-        if not self.wild:
-            if not os.path.isdir(self.path):
-                raise LookupError(f"no spool at {self.path}")
-            return [Place(self.path, queue) for queue in self.queues]
-        spools = [spool for spool in sorted(glob.glob(self.path)) if os.path.isdir(spool)]
-        if len({os.path.realpath(spool) for spool in spools}) != len(spools):
-            refuse("path", self.path, "a pattern that matches each spool under one name")
-        if not spools:
+        """The queues. Raises LookupError."""
+        if not os.path.isdir(self.path):
             raise LookupError(f"no spool at {self.path}")
-        hosts = [spool.split("/")[self.wildcard] for spool in spools]
-        if len(set(hosts)) != len(hosts):
-            refuse("path", self.path, "a pattern whose first wildcard tells the spools apart")
-        places = [Place(spool, queue, host) for spool, host in zip(spools, hosts)
-            for queue in self.queues if os.path.isdir(os.path.join(spool, flat.disk_name(queue)))]
-        if not places:
-            raise LookupError(f"no queue {self.queues[0]!r} in any spool at {self.path}")
-        return places
+        return [Place(self.path, queue) for queue in self.queues]
 
     def parallel(self, count: int) -> int:
         """The number of partitions for so many messages. A task of Spark costs as much as some

@@ -19,13 +19,11 @@ With an older copy of its checkpoint, Spark may plan other rows as batch N. So t
 have the sum of the checkpoint's offsets/N, where it is on this machine, which is synced before 2.
 If it is another one now, or a batch after N is there, the sink raises Lost.
 
-`flatq wal` removes the stages of a job without a plan in which nothing has changed for a week. Keys
-(`push -k`) could not do this: a key is free again once its message is popped."""
+`flatq wal` removes the stages of a job without a plan in which nothing has changed for a week."""
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import glob
 import hashlib
 import itertools
@@ -48,8 +46,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import BinaryType, IntegralType, StringType, StructType
 
 from . import format as flat
-from .files import local
-from .options import Options, refuse, sync, sync_all, verbs_module
+from .options import Elsewhere, Options, local, lock, refuse, sync, sync_all, verbs_module
 
 SCRIPT = 'set -u; . "$lib/engine/common.sh"; need bulk/stage; stage "$@"'
 
@@ -118,15 +115,13 @@ def columns(schema: StructType, options: Options) -> None:
             "one by one, with flatq.Queue.push")
     if not options.queues and "queue" not in kinds:
         refuse("topic", None, "a queue, and there is no column `queue`")
-    if options.wild:
-        refuse("path", options.path, "one spool")
 
 
 def planned(checkpoint: str, batch: int) -> str:
     """The sum of what a checkpoint on this machine says of a batch; else nothing."""
-    if place := local(checkpoint):
-        with contextlib.suppress(OSError), open(f"{place}/offsets/{batch}", "rb") as file:
-            return hashlib.sha256(file.read()).hexdigest()
+    with contextlib.suppress(OSError, Elsewhere), \
+            open(f"{local(checkpoint)}/offsets/{batch}", "rb") as file:
+        return hashlib.sha256(file.read()).hexdigest()
     return ""
 
 
@@ -134,14 +129,8 @@ def planned(checkpoint: str, batch: int) -> str:
 def alone(top: str) -> Iterator[int]:
     """Hold the lock of a job: a second driver waits here for the first, or for the shell of one
     that was killed."""
-    file = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    number = lock(top)
     try:
-        # The engine has its own use for the numbers below 10
-        number = fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, 10)
-    finally:
-        os.close(file)
-    try:
-        fcntl.flock(number, fcntl.LOCK_EX)
         yield number
     finally:
         os.close(number)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -28,16 +28,16 @@ from .sink import StreamWriter, Writer
 class Part(InputPartition):
     """The part that one task reads."""
 
-    pieces: tuple[tuple[Place, tuple[flat.Piece, ...]], ...] = ()
+    pieces: tuple[tuple[str, tuple[flat.Piece, ...]], ...] = ()
     vanish: bool = False
 
 
-def _parts(pieces: list[tuple[Place, flat.Piece]], options: Options,
+def _parts(found: dict[str, list[flat.Piece]], options: Options,
         vanish: bool = False) -> list[InputPartition]:
-    where = {piece.path: place for place, piece in pieces}
-    some = [piece for _, piece in pieces]
-    return [Part(tuple((place, tuple(run)) for place, run in itertools.groupby(part,
-        lambda piece: where[piece.path])), vanish)
+    queues = {piece.path: queue for queue, pieces in found.items() for piece in pieces}
+    some = [piece for pieces in found.values() for piece in pieces]
+    return [Part(tuple((queue, tuple(run)) for queue, run in itertools.groupby(part,
+        lambda piece: queues[piece.path])), vanish)
         for part in flat.pack(some, options.parallel(sum(piece.count for piece in some)))]
 
 
@@ -70,10 +70,9 @@ class _Reads:
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         options = self.options
         assert isinstance(partition, Part)
-        for place, pieces in partition.pieces:
-            yield from flat.rows(pieces, place.queue, place.host, headers=options.headers,
-                base64=options.base64, with_host=options.wild, strict=options.strict,
-                vanish=partition.vanish)
+        for queue, pieces in partition.pieces:
+            yield from flat.rows(pieces, queue, headers=options.headers, base64=options.base64,
+                strict=options.strict, vanish=partition.vanish)
 
 
 class Reader(_Reads, DataSourceReader):
@@ -83,27 +82,22 @@ class Reader(_Reads, DataSourceReader):
             refuse("startingOffsets", options.given["startingOffsets"],
                 "'earliest', and there is no option group.id")
         self.places = options.places()
-        for name, ends in {"startingOffsets": options.starting,
-                "endingOffsets": options.ending}.items():
-            for place in self.places:
-                if ends is not None and place.key not in ends:
-                    refuse(name, options.given[name], f"an offset for each queue: {place.key!r}")
 
     def partitions(self) -> Sequence[InputPartition]:
         consumer = self.options.consumer
-        found = [(place, piece) for place in self.places
-            for piece in (place.pieces() if consumer is None else self.held(place, consumer))]
+        found = {place.queue: place.pieces() if consumer is None else list(self.held(
+            place, consumer)) for place in self.places}
         return _parts(found, self.options, consumer is None) or [Part()]
 
     def held(self, place: Place, consumer: str) -> Iterator[flat.Piece]:
         options = self.options
         low = place.marks(consumer)[0]
-        first = (options.starting or {}).get(place.key, low)
+        first = (options.starting or {}).get(place.queue, low)
         if low > first and options.strict:
             raise Lost(f"queue '{place.queue}': what was claimed from offset {first} on was "
                 f"settled or unclaimed up to {low}: another reader is consumer '{consumer}', or "
                 "the `with` of claimed() has ended")
-        high = (options.ending or {}).get(place.key, low + MOST)
+        high = (options.ending or {}).get(place.queue, low + MOST)
         most = min(options.limit or MOST, max(high - low, 0))
         held = place.claim(consumer, most)
         end = min(place.marks(consumer)[1], low + most)
@@ -120,12 +114,11 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._places: list[Place] | None = None
         self.target: dict[str, int] | None = None
         self.locks: dict[str, int | None] = {}
-        self.most = MOST
         self.held: dict[str, list[Segment]] = {}
-        # This thread settles, and claims for the next batch, while Spark works on the current one.
-        # Made later: Spark pickles readers
+        # This thread settles a batch while Spark works on the next one. Made later: Spark pickles
+        # readers
         self.beside: ThreadPoolExecutor | None = None
-        self.under_way: list[Future[None]] = []
+        self.settling: Future[None] | None = None
 
     @property
     def places(self) -> list[Place]:
@@ -151,15 +144,15 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _claim(self, place: Place, most: int) -> list[Segment]:
         """As Place.claim; as long as this process lives, no other may read as this consumer."""
-        locked = self.locks.get(place.key) or place.lock(self.consumer)
-        held = self.held[place.key] = place.claim(self.consumer, most)
+        locked = self.locks.get(place.queue) or place.lock(self.consumer)
+        held = self.held[place.queue] = place.claim(self.consumer, most)
         # the first claim of a name makes what is locked
-        self.locks[place.key] = locked or place.lock(self.consumer)
+        self.locks[place.queue] = locked or place.lock(self.consumer)
         return held
 
     def _begun(self, place: Place) -> tuple[int, int]:
         """Look up once what the consumer holds; return its marks. Raises LookupError."""
-        if place.key not in self.held:
+        if place.queue not in self.held:
             self._claim(place, 0)
         return place.marks(self.consumer)
 
@@ -167,41 +160,38 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Claim up to `most` messages from offset low on, but with AvailableNow none that came
         after the start. Return the offset up to which they are claimed."""
         if self.target is not None:
-            most = min(most, max(self.target.get(place.key, 0) - low, 0))
+            most = min(most, max(self.target.get(place.queue, 0) - low, 0))
         done, last = place.marks(self.consumer)
         if last < low + most:
             self._claim(place, low + most - done)
             last = place.marks(self.consumer)[1]
         return min(max(low, last), low + most)
 
-    def _begin(self, act: Callable[[dict[str, int]], None], ends: dict[str, int]) -> None:
-        self.beside = self.beside or ThreadPoolExecutor(1)
-        self.under_way.append(self.beside.submit(act, ends))
-
     def _await(self) -> None:
-        """Wait until what was begun is done. Raises what it raised."""
-        while self.under_way:
-            self.under_way.pop(0).result()
+        """Wait until a batch is settled. Raises what that raised."""
+        settling, self.settling = self.settling, None
+        if settling:
+            settling.result()
 
     def stop(self) -> None:
         if self.beside:
             self.beside.shutdown()
 
     def initialOffset(self) -> dict[str, Any]:
-        return self._offset({place.key: self._begun(place)[0] for place in self.places})
+        return self._offset({place.queue: self._begun(place)[0] for place in self.places})
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxRows(self.options.limit) if self.options.limit else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self.target = {place.key: self._begun(place)[1] + place.ready() for place in self.places}
+        self.target = {place.queue: self._begun(place)[1] + place.ready() for place in self.places}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         self._await()
-        left = self.most = limit.max_rows if isinstance(limit, ReadMaxRows) else MOST
+        left = limit.max_rows if isinstance(limit, ReadMaxRows) else MOST
         before, ends = self._offsets(start), {}
         for place in self.places:
-            low = before.get(place.key)
+            low = before.get(place.queue)
             done, last = self._begun(place)
             here = (f"queue '{place.queue}': this checkpoint stands at offset {low}, and consumer "
                 f"'{self.consumer}' has")
@@ -209,10 +199,9 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
                 # A queue that the query did not read before: an empty batch records where it begins
                 if last > done:
                     raise Lost(f"consumer '{self.consumer}' holds messages of queue "
-                        f"'{place.queue}', but this checkpoint has never read {place.key!r}. "
-                        "Finish under the path of before, or hand them out again: flatq unclaim "
-                        f"-c {self.consumer} {place.queue}")
-                ends[place.key] = done
+                        f"'{place.queue}', which this checkpoint has never read. Hand them out "
+                        f"again: flatq unclaim -c {self.consumer} {place.queue}")
+                ends[place.queue] = done
                 continue
             if low > last:
                 raise Lost(f"{here} claimed no more than {last}: this is another spool, or an "
@@ -220,47 +209,38 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
             if low < done and self.options.strict:
                 raise Lost(f"{here} settled up to {done}: another query reads as it, or it was "
                     "unclaimed. Option failOnDataLoss=false goes on with what is there")
-            ends[place.key] = self._reach(place, low, left)
-            left -= ends[place.key] - low
+            ends[place.queue] = self._reach(place, low, left)
+            left -= ends[place.queue] - low
         ends = {**before, **ends}
         return start if ends == before else self._offset(ends)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         before, ends = self._offsets(start), self._offsets(end)
-        gone = set(ends) - {place.key for place in self.places}
+        gone = set(ends) - {place.queue for place in self.places}
         for key in sorted(key for key in gone if ends[key] != before.get(key)):
             refuse("subscribe", ",".join(self.options.queues), f"with queue {key!r}, which this "
                 "checkpoint reads too")
-        found = []
+        found = {}
         for place in self.places:
-            high = ends.get(place.key, 0)
-            low = before.get(place.key, high)
+            high = ends.get(place.queue, 0)
+            low = before.get(place.queue, high)
             if low >= high:
                 continue
-            held = self.held.get(place.key, [])
+            held = self.held.get(place.queue, [])
             if not any(segment.end >= high for segment in held):
-                self._await()
                 held = self._claim(place, 0)
-            found += [(place, piece) for piece in _claimed(place, held, low, high,
-                self.options.strict)]
-        if self.target is not None and self.most < MOST:
-            # the next batch follows at once, so claim it now
-            self._begin(self._ahead, ends)
+            found[place.queue] = list(_claimed(place, held, low, high, self.options.strict))
         return _parts(found, self.options)
 
-    def _ahead(self, ends: dict[str, int]) -> None:
-        left = self.most
-        for place in self.places:
-            low = ends.get(place.key, 0)
-            left -= self._reach(place, low, left) - low
-
     def commit(self, end: dict[str, Any]) -> None:
-        self._begin(self._settle, self._offsets(end))
+        self._await()
+        self.beside = self.beside or ThreadPoolExecutor(1)
+        self.settling = self.beside.submit(self._settle, self._offsets(end))
 
     def _settle(self, ends: dict[str, int]) -> None:
         for place in self.places:
-            if place.key in ends:
-                place.settle(self.consumer, ends[place.key])
+            if place.queue in ends:
+                place.settle(self.consumer, ends[place.queue])
 
 
 class FlatqSource(DataSource):
@@ -268,15 +248,14 @@ class FlatqSource(DataSource):
 
     Columns: queue string, offset bigint, timestamp timestamp (when it was pushed), value binary,
     attempts int (how often it was handed out, this time included); with includeHeaders also headers
-    struct<id bigint, priority bigint, key string> (key: the hash of `push -k`); and host string in
-    front, where the path has wildcards.
+    struct<id bigint, priority bigint, key string> (key: the hash of `push -k`).
 
     The options are named as those of Spark's Kafka source. `queue` and `consumer`, their names
     before, give a DeprecationWarning.
 
     | option | for | default | means |
     | --- | --- | --- | --- |
-    | path | all | as for the verbs | the spool; for reading, wildcards select several |
+    | path | all | as for the verbs | the spool |
     | subscribe | read | default | the queue, or several with commas |
     | topic | write | none | the queue; overrides a column `queue` |
     | group.id | read | none | the name to claim messages as; a stream must have its own |
@@ -308,8 +287,7 @@ class FlatqSource(DataSource):
 
     def schema(self) -> str:
         options = Options(self.options)
-        return (("host string, " if options.wild else "")
-            + "queue string, offset bigint, timestamp timestamp, value "
+        return ("queue string, offset bigint, timestamp timestamp, value "
             + ("string" if options.base64 else "binary") + ", attempts int"
             + (", headers struct<id: bigint, priority: bigint, key: string>" if options.headers
             else ""))
