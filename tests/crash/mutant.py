@@ -3,9 +3,11 @@ its header names has to notice. `python3 -m crash --mutants` prints the table.
 
 A header says in plain lines what the patch breaks, then which fault of lib/PROMISE.md a user would
 meet it by, which family has to catch it, and with which trials, in the words of the command line.
-Nothing else is tried: so a mutant that another family catches is not caught. """
+Nothing else is tried: so a mutant that another family catches is not caught. A patch has no line
+numbers, and only as many lines around a change as it takes to find the place."""
 from __future__ import annotations
 
+import re
 import shlex
 import shutil
 import sys
@@ -38,25 +40,22 @@ class Mutant:
 
 
 def read(name: str) -> Mutant:
-    head, rest = (PLACE / f"{name}.patch").read_text().split("\n--- ", 1)
-    breaks, promise, family, trials = head.replace("\nPromise: ", "\0").replace(
-        "\nFamily: ", "\0").replace("\nTrials: ", "\0").split("\0")
-    return Mutant(name, " ".join(breaks.split()), promise, family, tuple(shlex.split(trials)),
-        "--- " + rest)
+    breaks, promise, family, trials, patch = re.split(r"\n(?:Promise: |Family: |Trials: |(?=---))",
+        (PLACE / f"{name}.patch").read_text(), maxsplit=4)
+    return Mutant(name, " ".join(breaks.split()), promise, family, tuple(shlex.split(trials)), patch)
 
 
 def names() -> list[str]:
     return sorted(path.stem for path in PLACE.glob("*.patch"))
 
 
-def apply(patch: str, top: Path) -> list[Path]:
-    """Apply it as `patch -p1` would, wherever in its file a piece now stands; the files. Raises
-    Stale where it is not there once."""
-    changed = []
+def apply(patch: str, top: Path) -> None:
+    """Change the files below `top`, each piece wherever it stands. Raises Stale where it is not
+    there once."""
     for part in patch.split("\n--- a/"):
         path = top / part.removeprefix("--- a/").split("\n", 1)[0]
         text = path.read_text()
-        for piece in part.split("\n@@ ")[1:]:
+        for piece in part.split("\n@@")[1:]:
             lines = piece.rstrip("\n").split("\n")[1:]
             old, new = ("".join(line[1:] + "\n" for line in lines if line[:1] in (" ", sign))
                 for sign in "-+")
@@ -64,8 +63,6 @@ def apply(patch: str, top: Path) -> list[Path]:
                 raise Stale(f"{text.count(old)} times, not once, in {path.name}:\n{old}")
             text = text.replace("\n" + old, "\n" + new)
         path.write_text(text)
-        changed.append(path)
-    return changed
 
 
 def make(mutant: Mutant, top: Path) -> System:
