@@ -20,6 +20,7 @@ another has it, and changes nothing. `create` writes a random value to `:flatq_c
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 import os
 import re
@@ -28,7 +29,8 @@ import socket
 import threading
 import time
 import urllib.parse
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -305,6 +307,22 @@ class Queue:
         found = self._run("doctor", body=b"force" if force else b"")
         states = {b"0": "open", b"1": "mended", b"2": "fine"}
         return [Finding(self.name, states[line[:1]], printable(line[1:])) for line in found]
+
+    def leave(self) -> None:
+        """Do as `doctor(force=True)`, which is the name to use."""
+        warnings.warn("use doctor(force=True)", DeprecationWarning, stacklevel=2)
+        self.doctor(force=True)
+
+    def every(self) -> Iterator[Queue]:
+        """Yield the queues with the same prefix. Deprecated: keep their names."""
+        warnings.warn("keep the names of your queues", DeprecationWarning, stacklevel=2)
+        start, end = self.prefix + b":", b":bound"
+        pattern = re.sub(rb"[][*?\\^]", rb"\\\g<0>", start) + b"*" + end
+        for key in self._ask(lambda redis: sorted(redis.scan_iter(match=pattern))):
+            other = copy.copy(self)
+            other.raw = key[len(start):-len(end)]
+            other.name = other.raw.decode(errors="replace")
+            yield other
 
     def _connected(self) -> Any:
         """Return pressure.lua on the server; the first time, 68 if nobody answers there."""

@@ -480,6 +480,19 @@ def test_a_signal_gives_the_role_back(flatq, q, redis, number):
     assert not redis.exists(key("consumer_lease"))
 
 
+def test_deprecated_names(q, redis):
+    """They work as they did, and say what to use."""
+    q.create()
+    redis.set(key("consumer"), "a dead client")
+    redis.delete(key("consumer_free"))
+    with pytest.warns(DeprecationWarning, match="doctor"):
+        q.leave()
+    with pytest.warns(DeprecationWarning, match="names"):
+        assert [other.name for other in q.every()] == [q.name]
+    q.put(b"x")
+    assert q.get(wait=0) == b"x"
+
+
 def test_of_others_doctor_knows_nothing(flatq, q, redis):
     q.create(2)
     redis.rpop(key("producer_free"))
