@@ -8,7 +8,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import mutants
 from configs import CONFIGS
-from explore import PROTOCOL, Explorer
+from explore import Explorer
+from protocol import Protocol
 
 
 def main():
@@ -23,7 +24,7 @@ def main():
     if args.list:
         print("configurations:", *CONFIGS, "mutants:", *mutants.PATCHES, sep="\n  ")
         return 0
-    names, protocol, failed = list(CONFIGS), PROTOCOL, False
+    names, protocol, failed = list(CONFIGS), Protocol, False
     if args.mutant:
         names, protocol = [mutants.config(args.mutant)], mutants.protocol(args.mutant)
     for name in [args.config] if args.config else names:

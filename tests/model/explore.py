@@ -8,15 +8,14 @@ import time
 from collections import Counter, deque
 from dataclasses import dataclass
 from itertools import combinations
-from pathlib import Path
 from typing import NamedTuple
 
 import disk as files
-from programs import END, Programs, load
+from programs import END, Programs
+from protocol import Protocol
 
 KILLED = -2
 NONE = frozenset()
-PROTOCOL = load(Path(__file__).with_name("protocol.py")).Protocol
 
 
 class Bad(Exception):
@@ -62,7 +61,7 @@ class Outcome:
 
 
 class Explorer:
-    def __init__(self, config, protocol=PROTOCOL):
+    def __init__(self, config, protocol=Protocol):
         self.config = config
         self.protocol = protocol(config)
         self.programs = Programs(() if config.power else ("sync", "syncfs"))

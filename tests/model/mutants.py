@@ -1,12 +1,9 @@
-"""The model with a part that is broken on purpose. mutants.patch has pieces of patches for
-protocol.py: the line in front says what is broken, the first piece's own line which configuration
-shows it."""
+"""The model with a part that is broken on purpose: `mutants.patch`."""
 
 import sys
 import tempfile
 from pathlib import Path
-
-from programs import load
+from runpy import run_path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
@@ -26,4 +23,4 @@ def protocol(name):
         path = Path(top) / "protocol.py"
         path.write_text((HERE / path.name).read_text())
         apply(f"--- a/{path.name}\n{PATCHES[name]}", path.parent)
-        return load(path).Protocol
+        return run_path(str(path))["Protocol"]
