@@ -38,8 +38,12 @@ def need(*commands):
     return shutil.which(commands[0], path=path)
 
 
+asked = set()  # the tests that have asked whether this run is `make test-all`
+
+
 def everything():
     """Whether this run is `make test-all`."""
+    asked.add(os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0].partition("@")[0])
     return bool(os.environ.get("FLATQ_TEST_ALL"))
 
 
