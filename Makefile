@@ -12,8 +12,7 @@
 ## make lessons    the course: how queues fail, step by step, and its pictures in .lessons/
 ## make lesson     one of them (N=03)
 ## make crash      the crash laboratory: a sample that takes about an hour on 2 processors (ALL=1,
-##                 everything: days; SEED=..., another sample); ^C shows what was found so far;
-##                 .crash/TIME.json has a line for each trial
+##                 everything: days; SEED=..., another sample); ^C shows what was found so far
 ## make install    bin/flatq, libexec/flatq, the man page, completion, and systemd's units, below
 ##                 PREFIX=/usr/local (and DESTDIR)
 ## make uninstall  remove these again
@@ -80,9 +79,7 @@ bench:
 crash:
 	@PYTHON='$(PYTHON)' tests/bin/need test
 	@$(MAKE) -s venv
-	@mkdir -p .crash
-	@PYTHONPATH=tests exec $(VENV) -m crash $(if $(ALL),--all) $(if $(SEED),--seed '$(SEED)') \
-	  --json ".crash/$$(date +%Y%m%d-%H%M%S).json"
+	@PYTHONPATH=tests exec $(VENV) -m crash $(if $(ALL),--all) $(if $(SEED),--seed '$(SEED)')
 
 pipeline:
 	@PYTHON='$(PYTHON)' tests/bin/need pipeline
@@ -140,7 +137,7 @@ deb:
 	@exec tests/bin/deb '$(VERSION)' '$(DEB)'
 
 clean:
-	rm -rf .venv .bench .crash .deb .pipeline .lessons .pytest_cache
+	rm -rf .venv .bench .deb .pipeline .lessons .pytest_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .PHONY: help run venv test test-all lint bench crash pipeline lessons lesson tables install \

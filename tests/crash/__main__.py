@@ -3,12 +3,10 @@
 Without --point, it runs trials of the families, side by side, and prints a table of them. With
 --family, --scenario, --fault and --point, which each bad trial is printed with, it runs that one,
 and shows the calls and the spool before and after. Exit 0: nothing is bad; 1: something is; 64:
-usage; 69: this system cannot do it; 130, 143: interrupted, after it has shown what there is. """
+usage; 69: this system cannot do it; 130, 143: interrupted, after it has shown what there is."""
 from __future__ import annotations
 
 import argparse
-import contextlib
-import json
 import multiprocessing
 import os
 import signal
@@ -17,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from . import campaign, mutant
 from .campaign import FAMILIES
@@ -50,7 +48,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=0, metavar="N")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N",
         help="processes side by side")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="a line for each trial")
     parser.add_argument("--lib", type=Path, metavar="DIRECTORY", help="test other verbs")
     parser.add_argument("--mutants", action="store_true",
         help="break copies of lib, and print which family notices")
@@ -99,14 +96,13 @@ def _full(trial: Trial, seen: Seen) -> str:
     return "\n".join([*lines, seen.outcome, *(f"  {text}" for text in seen.wrong or ())])
 
 
-def _start() -> None:
-    """Set up a process of the pool: an interruption ends it silently."""
+def _on_stop(action: Any) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_DFL)
+        signal.signal(number, action)
 
 
 def _stop(number: int, frame: object) -> NoReturn:
-    raise KeyboardInterrupt(signal.Signals(number).name)
+    raise KeyboardInterrupt(number)
 
 
 def _replay(args: argparse.Namespace, system: System, parser: argparse.ArgumentParser) -> int:
@@ -164,29 +160,23 @@ def main(argv: list[str] | None = None) -> int:
     tasks = _tasks(args, system, parser)
     outcomes: list[Outcome] = []
     ended = 0
-    with campaign.workplace() as work, contextlib.ExitStack() as files:
-        files.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, _stop))
-        stream = files.enter_context(args.json.open("w", buffering=1)) if args.json else None
-        pool = ProcessPoolExecutor(max(args.jobs, 1), initializer=_start)
+    _on_stop(_stop)
+    # An interruption ends the processes of the pool silently
+    with campaign.workplace() as work, ProcessPoolExecutor(max(args.jobs, 1),
+            initializer=_on_stop, initargs=(signal.SIG_DFL,)) as pool:
         try:
             for done, found in enumerate(campaign.execute(tasks, system, work, pool), 1):
                 outcomes += found
-                for one in found if stream else ():
-                    print(json.dumps(one.as_dict(), ensure_ascii=False), file=stream)
                 if sys.stderr.isatty():
-                    bad = sum(one.outcome == "bad" for one in outcomes)
-                    print(f"\r\033[K{done} of {len(tasks)} scenarios, {len(outcomes)} trials, "
-                        f"{bad} bad", end="\n" * (done == len(tasks)), file=sys.stderr, flush=True)
-            pool.shutdown()
-        except KeyboardInterrupt as reason:
-            ended = 143 if reason.args else 130
-            for number in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(number, signal.SIG_IGN)  # it is ending
+                    print(f"\r\033[K{done} of {len(tasks)} scenarios, {len(outcomes)} trials",
+                        end="\n" * (done == len(tasks)), file=sys.stderr, flush=True)
+        except KeyboardInterrupt as number:
+            ended = 128 + number.args[0]
+            _on_stop(signal.SIG_IGN)
             for process in multiprocessing.active_children():
                 process.kill()  # and with it whatever it has behind a gate
             pool.shutdown(cancel_futures=True)
-    if ended:
-        print("ended before its end: this is how far it came", file=sys.stderr)
+            print("ended before its end: this is how far it came", file=sys.stderr)
     print(_table(outcomes))
     wrong = [outcome for outcome in outcomes if outcome.outcome == "bad"]
     lib = f"--lib {args.lib} " if args.lib else ""

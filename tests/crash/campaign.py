@@ -6,7 +6,6 @@ import itertools
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
@@ -43,10 +42,8 @@ def seen(trial: Trial, system: System, work: Path, every: bool = True) -> Seen:
 
 
 def run(trial: Trial, system: System, work: Path, every: bool = True) -> Outcome:
-    began = time.monotonic()
     found = seen(trial, system, work, every)
-    return Outcome(trial, found.outcome, "; ".join(dict.fromkeys(found.wrong or ())), found.call,
-        round(time.monotonic() - began, 4))
+    return Outcome(trial, found.outcome, "; ".join(dict.fromkeys(found.wrong or ())), found.call)
 
 
 def explore(family: str, scenario: str, system: System, options: Options,

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from .gate.gate import Call
@@ -99,11 +99,6 @@ class Outcome:
     outcome: str  # good, bad, not reached
     detail: str = ""
     call: str = ""
-    seconds: float = 0.0
-
-    def as_dict(self) -> dict[str, Any]:
-        return {**vars(self.trial), **{name: value for name, value in vars(self).items()
-            if name != "trial"}}
 
 
 def sample(points: Iterable[T], count: int | None, seed: str,

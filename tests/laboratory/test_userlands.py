@@ -1,8 +1,8 @@
 """The crash laboratory on other userlands than GNU's: kills and errors of the disk, at every call
 of verbs that use all tools between them."""
 
-import json
 import os
+import re
 import subprocess
 import sys
 
@@ -33,8 +33,6 @@ def test_kills_and_errors(userland, faults, tmp_path):
     env = {**os.environ, "PATH": f"{userland(tmp_path / 'bin')}:{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT / "tests")}
     done = subprocess.run([sys.executable, "-m", "crash", "--family", "crash", "--limit",
-        "2", "--jobs", "1", "--json", tmp_path / "out", *words], env=env, capture_output=True,
-        text=True)
+        "2", "--jobs", "1", *words], env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    lines = (tmp_path / "out").read_text().splitlines()
-    assert {*scenarios} == {json.loads(line)["scenario"] for line in lines}, done.stdout
+    assert re.search("^all +0 bad of 2", done.stdout, re.M), done.stdout

@@ -15,7 +15,7 @@ import faults
 
 from crash import campaign
 from crash.scenarios import BASELINE, Article, System
-from crash.trials import Options
+from crash.trials import Options, Outcome
 
 DEPTHS = (10, 100, 1000, 10000, 100000)
 BLUE, RED, GREY = "#2563a8", "#c0392b", "#666666"
@@ -78,39 +78,30 @@ def cost() -> str:
     return svg(760, 390, drawn)
 
 
-def measured() -> list[dict]:
+def measured() -> dict[str, list[Outcome]]:
     """The laboratory's kills of both sides, made here."""
     with tempfile.TemporaryDirectory() as work:
-        return [dict(one.as_dict(), verb=system.name) for system in (Article(), System())
-            for one in campaign.explore("crash", BASELINE.name, system, Options(("kill",)),
-                Path(work))]
+        return {system.name: [*campaign.explore("crash", BASELINE.name, system, Options(("kill",)),
+            Path(work))] for system in (Article(), System())}
 
 
-def crashes(found: list[dict]) -> str:
+def crashes(found: dict[str, list[Outcome]]) -> str:
     """Three pushes and three pops, broken at each call. Each call is a square, which is red if a
     message was lost, altered or came too often."""
     drawn, y = [text(20, 26, "Three pushes and three pops, broken at each of their calls",
         size=15)], 52
-    for fault in SHOWN:
-        for side in SIDES:
-            row = [one for one in found if (one["fault"], one["verb"]) == (fault, side)]
-            if not row:
-                continue
-            bad = sum(one["outcome"] == "bad" for one in row)
-            drawn.append(text(20, y + 12, f"{fault}, {side}: {bad} of {len(row)} bad"))
-            for number, one in enumerate(row):
-                why = f"{one['call']}: {one['outcome']} {one['detail']}"[:200]
-                colour = RED if one["outcome"] == "bad" else BLUE
-                drawn.append(f'<rect x="{330 + 11 * number}" y="{y}" width="9" height="16" '
-                    f'fill="{colour}"><title>{escape(why)}</title></rect>')
-            y += 26
+    for side, row in found.items():
+        bad = sum(one.outcome == "bad" for one in row)
+        drawn.append(text(20, y + 12, f"kill, {side}: {bad} of {len(row)} bad"))
+        for number, one in enumerate(row):
+            why = f"{one.call}: {one.outcome} {one.detail}"[:200]
+            colour = RED if one.outcome == "bad" else BLUE
+            drawn.append(f'<rect x="{330 + 11 * number}" y="{y}" width="9" height="16" '
+                f'fill="{colour}"><title>{escape(why)}</title></rect>')
+        y += 26
     drawn.append(text(20, y + 20, "from left to right in the order in which they are made; red: a "
         "message lost, altered, or handed out after it was settled", GREY, size=11))
     return svg(1070, y + 40, drawn)
-
-
-SIDES = ("article", "flatq")
-SHOWN = ("kill",)
 
 
 def write(target: Path) -> None:

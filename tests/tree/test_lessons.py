@@ -1,6 +1,7 @@
 """The lessons: the tests run each of their commands and compare what it prints, check each answer,
 and follow each link."""
 
+import dataclasses
 import os
 import pty
 import re
@@ -182,9 +183,9 @@ def test_the_pictures(tmp_path, monkeypatch, capsys):
         pytest.skip(reason)
     import plots
 
-    point = {"verb": "article", "fault": plots.SHOWN[0], "call": "unlink q.cut", "detail": "lost"}
-    monkeypatch.setattr(plots, "measured", lambda: [{**point, "outcome": outcome}
-        for outcome in ("good", "bad")])
+    point = plots.Outcome(None, "good", "lost", "unlink q.cut")
+    monkeypatch.setattr(plots, "measured", lambda: {"article": [point,
+        dataclasses.replace(point, outcome="bad")]})
     monkeypatch.setattr(plots, "DEPTHS", (10, 100))
     plots.write(tmp_path / "pictures")
     assert "kill, article: 1 of 2 bad" in (tmp_path / "pictures/crash-points.svg").read_text()

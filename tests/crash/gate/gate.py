@@ -11,7 +11,7 @@ Mechanism
     run ends only when all of them are dead and reaped.
 
 Limits
-    - Needs Linux 5.11, x86-64 or arm64, no privilege: see `available`. Before 5.19 a signal can
+    - Needs Linux 5.11, x86-64, no privilege: see `available`. Before 5.19 a signal can
       make a call arrive twice; the interrupted one is then forgotten.
     - A call is recorded as asked for; whether it succeeded is not seen. Nor are links, modes,
       owners, mmap stores, and, with `kinds`, reads as the dynamic linker makes them (_LIBRARIES).
@@ -144,40 +144,36 @@ class Result:
 
 Each = Callable[[Call, bytes, bytes], None]
 
-# Name, number on x86-64 and on arm64, kind, arguments: pN path at N; aN directory at N, path at
-# N+1; tN text; fN descriptor; bN buffer, length; vN iovec, count; oN offset; zN size; xN flags or
-# mode. An errno: refused with it.
+# Name, number, kind, arguments: pN path at N; aN directory at N, path at N+1; tN text; fN a file's
+# descriptor; bN buffer, length; vN iovec, count; oN offset; zN size; xN flags or mode. An errno:
+# refused with it.
 _TABLE = """
-open 2 - open p0 x1 | openat 257 56 open a0 x2 | write 1 64 write f0 b1
-pwrite64 18 68 write f0 b1 o3 | writev 20 66 write f0 v1
-truncate 76 45 truncate p0 z1 | ftruncate 77 46 truncate f0 z1 | sync 162 81 sync
-fsync 74 82 sync f0 | fdatasync 75 83 sync f0 | syncfs 306 267 sync f0 | rename 82 - rename p0 p1
-renameat 264 38 rename a0 a2 | renameat2 316 276 rename a0 a2 x4
-unlink 87 - unlink p0 | unlinkat 263 35 unlink a0 x2 | rmdir 84 - rmdir p0
-mkdir 83 - mkdir p0 x1 | mkdirat 258 34 mkdir a0 x2 | mknod 133 - mknod p0 x1
-mknodat 259 33 mknod a0 x2 | copy_file_range 326 285 EXDEV | sendfile 40 71 EINVAL
-splice 275 76 EINVAL | openat2 437 437 ENOSYS | io_uring_setup 425 425 ENOSYS
+open 2 open p0 x1 | openat 257 open a0 x2 | write 1 write f0 b1 | pwrite64 18 write f0 b1 o3
+writev 20 write f0 v1 | truncate 76 truncate p0 z1 | ftruncate 77 truncate f0 z1 | sync 162 sync
+fsync 74 sync f0 | fdatasync 75 sync f0 | syncfs 306 sync f0 | rename 82 rename p0 p1
+renameat 264 rename a0 a2 | renameat2 316 rename a0 a2 x4 | unlink 87 unlink p0
+unlinkat 263 unlink a0 x2 | rmdir 84 rmdir p0 | mkdir 83 mkdir p0 x1 | mkdirat 258 mkdir a0 x2
+mknod 133 mknod p0 x1 | mknodat 259 mknod a0 x2 | copy_file_range 326 EXDEV | sendfile 40 EINVAL
+splice 275 EINVAL | openat2 437 ENOSYS | io_uring_setup 425 ENOSYS
 """
 #: Calls that change nothing, which are stopped only if a run asks to count them (`kinds`).
 _WIDE = """
-open 2 - look p0 x1 | openat 257 56 look a0 x2 | stat 4 - look p0 | lstat 6 - look p0
-newfstatat 262 79 look a0 | statx 332 291 look a0 | access 21 - look p0
-faccessat 269 48 look a0 | faccessat2 439 439 look a0 | readlink 89 - look p0
-readlinkat 267 78 look a0 | chdir 80 49 look p0 | getdents64 217 61 list f0 | read 0 63 read f0
-pread64 17 67 read f0 | readv 19 65 read f0 | clone 56 220 fork | clone3 435 435 fork
-fork 57 - fork | vfork 58 - fork | execve 59 221 exec t0 | exit_group 231 94 exit
+open 2 look p0 x1 | openat 257 look a0 x2 | stat 4 look p0 | lstat 6 look p0
+newfstatat 262 look a0 | statx 332 look a0 | access 21 look p0 | faccessat 269 look a0
+faccessat2 439 look a0 | readlink 89 look p0 | readlinkat 267 look a0 | chdir 80 look p0
+getdents64 217 list f0 | read 0 read f0 | pread64 17 read f0 | readv 19 read f0 | clone 56 fork
+clone3 435 fork | fork 57 fork | vfork 58 fork | execve 59 exec t0 | exit_group 231 exit
 """
-#: A shell asks to hear of its children's ends: see Limits. The number on x86-64 and on arm64.
-_SIGACTION = (13, 134)
+#: A shell asks to hear of its children's ends: see Limits.
+_SIGACTION = 13
 #: Calls that the filter lets pass, as glibc's dynamic linker makes them: a stat of an open
 #: descriptor, a read of 832 bytes, a pread at 64. The argument, BPF's test (any of these bits, or
 #: equal), the value.
 _LIBRARIES = {"newfstatat": (3, 0x45, 0x1000), "statx": (2, 0x45, 0x1000), "read": (2, 0x15, 832),
     "pread64": (3, 0x15, 64)}
 _MACHINE = os.uname().machine if sys.maxsize > 2**32 else "32 bits"
-_ARCHES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-_ARM = int(_MACHINE == "aarch64")
-_IOCTL, _SECCOMP, _CLOSE_RANGE = (16, 29)[_ARM], (317, 277)[_ARM], 436
+_X86_64 = 0xC000003E
+_IOCTL, _SECCOMP, _CLOSE_RANGE = 16, 317, 436
 _PDEATHSIG, _NO_NEW_PRIVS = 1, 38
 _RECV, _SEND, _VALID, _SET_FLAGS, _CONTINUE = 0xC0502100, 0xC0182101, 0x40082102, 0x40082104, 1
 _SET_SUBREAPER, _GET_SUBREAPER = 36, 37
@@ -189,8 +185,8 @@ _AT_FDCWD, _AT_REMOVEDIR = -100, 0x200
 
 def _rows(table: str) -> dict[int, tuple[str, str, list[tuple[str, int]]]]:
     rows = [row.split() for row in table.replace("\n", "|").split("|") if row.strip()]
-    return {int(row[1 + _ARM]): (row[0], row[3], [(word[0], int(word[1:])) for word in row[4:]])
-        for row in rows if row[1 + _ARM] != "-"}
+    return {int(row[1]): (row[0], row[2], [(word[0], int(word[1:])) for word in row[3:]])
+        for row in rows}
 
 
 _CALLS = _rows(_TABLE)
@@ -204,7 +200,7 @@ def _filter(kinds: frozenset[str] | None) -> bytes:
     load, equal, above, bits, end = 0x20, 0x15, 0x35, 0x45, 0x06
     allow, notify, refuse = 0x7FFF0000, 0x7FC00000, 0x00050000
     other_abi = (end, 0, 0, refuse | errnos.ENOSYS)
-    code = [(load, 0, 0, 4), (equal, 1, 0, _ARCHES.get(_MACHINE, 0)), other_abi,
+    code = [(load, 0, 0, 4), (equal, 1, 0, _X86_64), other_abi,
         (load, 0, 0, 0), (above, 0, 1, 0x40000000), other_abi]
     wanted = _CALLS
     if kinds is not None:
@@ -224,7 +220,7 @@ def _filter(kinds: frozenset[str] | None) -> bytes:
         else:
             answer = refuse | getattr(errnos, kind) if kind[0] == "E" else notify
             code += [(equal, 0, 1, number), (end, 0, 0, answer)]
-    code += [(equal, 0, 4, _SIGACTION[_ARM]), (load, 0, 0, 16), (equal, 0, 1, signal.SIGCHLD),
+    code += [(equal, 0, 4, _SIGACTION), (load, 0, 0, 16), (equal, 0, 1, signal.SIGCHLD),
         (end, 0, 0, notify), (end, 0, 0, allow)]
     code += [(equal, 0, 4, _IOCTL), (load, 0, 0, 24), (equal, 1, 0, _FICLONE),
         (equal, 0, 1, _FICLONERANGE), (end, 0, 0, refuse | errnos.EOPNOTSUPP), (end, 0, 0, allow)]
@@ -260,7 +256,7 @@ def _tree(pid: int) -> Iterator[int]:
 def _read(path: str, size: int = 65536, offset: int = 0) -> bytes:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return os.pread(fd, size, offset & (2**56 - 1))  # addresses on arm64 may carry a tag
+        return os.pread(fd, size, offset)
     finally:
         os.close(fd)
 
@@ -452,7 +448,7 @@ class _Gate:
         if not self._ioctl(_RECV, note):
             return
         token, pid, _, number, _, _, *args = struct.unpack("=QIIiIQ6Q", note)
-        if number == _SIGACTION[_ARM]:
+        if number == _SIGACTION:
             self._restart(pid, args[1])
             self._reply(token, flags=_CONTINUE)
             return
@@ -658,7 +654,7 @@ def run(argv: Sequence[str], root: AnyPath, *, env: Mapping[str, str] | None = N
 @functools.cache
 def available() -> tuple[bool, str]:
     """Whether faults can be injected here, tried on a small script; and if not, why."""
-    if _MACHINE not in _ARCHES:
+    if _MACHINE != "x86_64":
         return False, f"no seccomp gate: not written for {_MACHINE}"
     if _status("self", b"Seccomp_filters") < 0:
         return False, "no seccomp gate: needs Linux 5.9 with seccomp"
