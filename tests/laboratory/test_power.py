@@ -96,12 +96,6 @@ def test_what_may_be_left(what, work):
     assert left(history(work, script, before)) == trees_left
 
 
-def test_a_write_may_be_cut_at_each_page(work):
-    found = history(work, "head -c 9000 /dev/zero | tr '\\0' x | dd bs=9000 iflag=fullblock >x")
-    sizes = {len(eval(tree).get("x", b"")) for tree in left(found)}
-    assert sizes == {0, 4096, 4500, 8192, 9000}
-
-
 @pytest.mark.whole
 @pytest.mark.parametrize("name", share("power", power.names(System()), 8))
 def test_states_that_may_be_left(name, work, trials):

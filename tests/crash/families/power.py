@@ -228,8 +228,7 @@ def run(trial: Trial, system: System, work: Path, every: bool) -> Seen:
     pending = history.pending(at)
     if at > history.last or len(fates) != len(pending):
         return Seen()
-    marks = {states.ABSENT: "lost", states.HALF: "half", states.ZEROS: "zeros",
-        **dict.fromkeys(states.PAGES, "cut at a page")}
+    marks = {states.ABSENT: "lost", states.HALF: "half", states.ZEROS: "zeros"}
     missing = [f"  {marks[mark]}: {history.ops[index].text}" for index, mark in zip(pending, fates)
         if mark in marks]
     left = spool_of(history.tree(at, fates))

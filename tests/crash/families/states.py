@@ -4,8 +4,8 @@ The rules are ALICE's (Pillai and others, OSDI 2014), each as weak as a file sys
 no liar:
     - What was there before the run is on the disk.
     - Every write, truncation, creation, rename and removal is an operation that may be missing,
-      whatever came later, until it is synced. A write may also be there as its first half, as its
-      first pages, or as zeros: its size without its data.
+      whatever came later, until it is synced. A write may also be there as its first half, or as
+      zeros: its size without its data.
     - The fsync of a file makes its data durable, not its name. The fsync of a directory makes its
       entries durable, not its own name, nor what is in the files. syncfs and sync make everything
       durable.
@@ -23,7 +23,6 @@ import itertools
 import os
 import random
 import stat
-import string
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -33,8 +32,6 @@ from ..judge import trees
 from ..judge.trees import Content, Tree
 
 ABSENT, WHOLE, HALF, ZEROS = "0123"  # the fate of an operation; the last two only for a write
-#: Of a write to several pages of a file: A: only what is in the first one is there, B: in two, ...
-PAGE, PAGES = 4096, string.ascii_uppercase
 #: Up to so many pending operations, all their subsets are tried.
 ALL_SUBSETS = 11
 
@@ -56,10 +53,7 @@ class Op:
 
     @property
     def outcomes(self) -> str:
-        if not self.data:
-            return ABSENT + WHOLE
-        first, last = self.offset // PAGE, (self.offset + len(self.data) - 1) // PAGE
-        return ABSENT + WHOLE + HALF + ZEROS + PAGES[:last - first]
+        return ABSENT + WHOLE + (HALF + ZEROS if self.data else "")
 
 
 @dataclass
@@ -273,8 +267,6 @@ class History:
             data = data[:len(data) // 2]
         elif outcome == ZEROS:
             data = bytes(len(data))
-        elif outcome in PAGES:
-            data = data[:(PAGES.index(outcome) + 1) * PAGE - op.offset % PAGE]
         if len(content) < op.offset:
             content.extend(bytes(op.offset - len(content)))
         if op.data is None:
@@ -293,7 +285,7 @@ class History:
         """Outcomes of the pending operations at `cut`; the first has lost them all. `whole`:
         operations that are taken to be there. Up to ALL_SUBSETS of them: each subset. Of more: one
         missing, only one, none, all, the first so many, and seeded samples. Of both: each write in
-        halves, pages and zeros, beside all, none and those before it of the others."""
+        halves and zeros, beside all, none and those before it of the others."""
         pending = self.pending(cut)
         free = [place for place, index in enumerate(pending) if index not in whole]
         base = [WHOLE] * len(pending)
