@@ -17,13 +17,8 @@ def main():
     parser.add_argument("--config", choices=CONFIGS,
         help="only this one; else all, or the one that shows the mutant")
     parser.add_argument("--mutant", choices=mutants.PATCHES, help="break this")
-    parser.add_argument("--steps", action="store_true", help="print the run that ends badly")
     parser.add_argument("--seconds", type=float, default=60, help="for each configuration (60)")
-    parser.add_argument("--list", action="store_true", help="what there is")
     args = parser.parse_args()
-    if args.list:
-        print("configurations:", *CONFIGS, "mutants:", *mutants.PATCHES, sep="\n  ")
-        return 0
     names, protocol, failed = list(CONFIGS), Protocol, False
     if args.mutant:
         names, protocol = [mutants.config(args.mutant)], mutants.protocol(args.mutant)
@@ -35,9 +30,8 @@ def main():
         print(f"{name:24} {outcome.states:8} states {outcome.steps:8} steps "
             f"{outcome.seconds:6.1f} s  {said}", flush=True)
         failed = failed or bool(outcome.bad)
-        if args.steps:
-            print(*(f"  {number:3} {line}" for number, line in enumerate(outcome.trace, 1)),
-                sep="\n", flush=True)
+        for number, line in enumerate(outcome.trace, 1):
+            print(f"  {number:3} {line}")
     return int(failed)
 
 

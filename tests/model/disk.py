@@ -82,7 +82,7 @@ def gone(disk, path):
 
 
 #: the operations of `act`
-ACTS = frozenset("create write rm mkdir rmdir rmplace mv drop exists read ls least".split())
+ACTS = frozenset("create write rm mkdir rmdir rmplace mv drop exists read ls".split())
 
 
 def act(disk, kind, path="", more=""):
@@ -93,8 +93,6 @@ def act(disk, kind, path="", more=""):
         return disk.get(path)
     if kind == "ls":
         return listing(disk, path)
-    if kind == "least":
-        return "".join(listing(disk, path)[:1])
     whole = below(disk, path)
     if kind in ("create", "write", "mkdir"):
         if gone(disk, path) or kind == "create" and path in disk:

@@ -156,7 +156,7 @@ class Explorer:
         """(words, result) for every result that the operation can have. A listing that was only
         opened: ... opens, `opened`."""
         kind, args = op.kind, op.args
-        if kind in ("ls", "least"):
+        if kind == "ls":
             names = files.listing(dict(state.disk), args[0])
             if state.fails and (names or op.note):
                 yield f"cannot list {args[0]}/", "failed"
@@ -169,11 +169,8 @@ class Explorer:
                 must, may = process.listing
                 seen = [tuple(sorted(must.union(more))) for size in range(len(may - must) + 1)
                     for more in combinations(sorted(may - must), size)]
-            if kind == "least":
-                seen = sorted({"".join(names[:1]) for names in seen})
             for names in seen:
-                shown = names if kind == "least" else " ".join(names)
-                yield f"lists {args[0]}/: {shown or 'none'}", names
+                yield f"lists {args[0]}/: {' '.join(names) or 'none'}", names
         elif kind == "choose":
             for each in args:
                 yield f"({each})", each
@@ -192,7 +189,7 @@ class Explorer:
         lost = result == "status lost"
         if result == "failed":
             change["fails"] = state.fails - 1
-            result = None if op.note else "" if kind == "least" else ()
+            result = None if op.note else ()
         elif kind in files.ACTS and result in (None, "status lost"):
             if kind == "mv":
                 self.before_move(state, me, disk, *args, op.note)

@@ -1,4 +1,5 @@
-"""The model with a part that is broken on purpose: `mutants.patch`."""
+"""The model with a part that is broken on purpose. Each paragraph of mutants.patch names a mutant,
+the configuration that shows it, and what is broken. `@@ and` is one more piece of it."""
 
 import sys
 import tempfile
@@ -9,12 +10,13 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 from crash.mutant import apply
 
-PATCHES = dict(each.split(": ", 1) for each in (HERE / "mutants.patch").read_text().split("\n\n"))
+PATCHES = {each.split(" ")[1]: each
+    for each in (HERE / "mutants.patch").read_text().split("\n\n")}
 
 
 def config(name):
     """The name of the configuration."""
-    return PATCHES[name].split("\n")[1].removeprefix("@@ ")
+    return PATCHES[name].partition(" (")[2].partition("): ")[0]
 
 
 def protocol(name):

@@ -5,6 +5,7 @@ reach a state again, the process is run anew with the same results; every pair o
 is run once, and then known. Two states are one if their generators stand at the same instructions
 and refer to equal values: variables, operands, and what is left of each loop."""
 
+from collections.abc import Iterator
 from copy import copy
 from gc import get_referents
 from types import CellType, FrameType, GeneratorType
@@ -32,7 +33,7 @@ def frames(generator):
             if isinstance(each, CellType):
                 each = get_referents(each)
             if not isinstance(each, (FrameType, GeneratorType)):
-                yield repr(tuple(copy(each)) if hasattr(each, "__next__") else each)
+                yield repr(tuple(copy(each)) if isinstance(each, Iterator) else each)
         generator = generator.gi_yieldfrom
 
 

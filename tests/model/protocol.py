@@ -18,8 +18,8 @@ def operation(kind, child=""):
     return lambda *args: Op(kind, args, child)
 
 
-create, write, exists, read, mkdir, ls, least, sync = map(operation,
-    "create write exists read mkdir ls least sync".split())
+create, write, exists, read, mkdir, ls, sync = map(operation,
+    "create write exists read mkdir ls sync".split())
 rmdir, awk = operation("rmdir", "rmdir"), operation("write", "awk")
 
 
@@ -125,8 +125,7 @@ class Protocol:
         """batch_read: the slip at PATH, or the lines of a flat file"""
         if not is_flat(path):
             return (base(path),)
-        lines = yield read(path)
-        return lines or ()
+        return (yield read(path)) or ()
 
     def below(self, message, places, proved=False):
         """not_below: the first path in these places that has a slip or a line of
@@ -159,9 +158,8 @@ class Protocol:
         yield from self.sweep()
         left = yield from self.count()
         for place in PLACES if not left else ():
-            if place == "head":
-                for run in (yield ls("head")):
-                    yield rmdir(f"head/{run}")
+            for run in (yield ls("head")) if place == "head" else ():
+                yield rmdir(f"head/{run}")
             if not (yield Op("rmplace", (place,), "rmdir")):
                 left = 1
                 break
@@ -207,10 +205,8 @@ class Protocol:
             taken = yield from self.key_find_dup(key)
             if taken:
                 return taken
-        if self.bound:
-            count = yield from self.count()
-            if count + 1 > self.bound:
-                return "full"
+        if self.bound and (yield from self.count()) >= self.bound:
+            return "full"
         if key:
             yield write(f"keys/{key}", (message,))
         while not (yield create(slip)):
@@ -226,14 +222,12 @@ class Protocol:
     def key_find_dup(self, key):
         """key_find_dup: the id of the message that has the key, or 0. It first sweeps settled
         batches, which do not show their ids"""
-        batches = yield ls("done")
-        if any(name.startswith("batch.") for name in batches):
+        if any(name.startswith("batch.") for name in (yield ls("done"))):
             yield from self.sweep()
         entry = yield read(f"keys/{key}")
         if not entry or entry == ("torn",):
             return 0
-        done = yield from self.paths("done")
-        if entry[0] in map(slip_id, done):
+        if entry[0] in map(slip_id, (yield from self.paths("done"))):
             return 0
         if len(entry) == 1 and not (yield from self.find(entry[0])):
             taken = yield ls("out")
@@ -247,14 +241,11 @@ class Protocol:
         """queue_count: of a queue's messages, all that are not settled"""
         total = 0
         for place in ("wal", "fold", "queue", "head"):
-            paths = yield from self.paths(place)
-            total += sum(map(messages_of, paths))
+            total += sum(map(messages_of, (yield from self.paths(place))))
         for name in (yield ls("out")):
             if not (yield exists(f"done/{name}")):
-                inside = (name,)
-                if name.startswith("batch."):
-                    inside = yield ls(f"out/{name}")
-                total += sum(map(messages_of, inside))
+                batch = name.startswith("batch.")
+                total += sum(map(messages_of, (yield ls(f"out/{name}")) if batch else (name,)))
         return total
 
     # engine/take.sh
@@ -264,12 +255,11 @@ class Protocol:
         for place in READY:
             places = (place,)
             if place == "head":
-                runs = yield ls("head")
-                places = tuple(f"head/{run}" for run in runs)
+                places = tuple(f"head/{run}" for run in (yield ls("head")))
             for each in places:
                 if each != without and (place != "head" or not first[1] or each[5:] < first[1]):
-                    name = yield least(each)
-                    first = min(first, (each, name), key=lambda found: found[1] or "~")
+                    for name in (yield ls(each))[:1]:
+                        first = min(first, (each, name), key=lambda found: found[1] or "~")
         return first
 
     def take(self, me, owner, deadline):
@@ -315,8 +305,7 @@ class Protocol:
         """reserve, message_reserve, message_delete, message_release, message_touch: a take,
         and then one verb with the receipt"""
         yield Op("begin")
-        now = yield Op("clock")
-        taken = yield from self.take(me, 0, now + lease)
+        taken = yield from self.take(me, 0, lease + (yield Op("clock")))
         if not taken:
             return
         yield Op("print", (f"out/{taken}",), "base64")
@@ -335,8 +324,7 @@ class Protocol:
         elif "out/" in found:
             new = f"wal/{later(name)}"
             if act == "touch":
-                now = yield Op("clock")
-                new = f"out/{name.split('@')[0]}@0+{now + lease}"
+                new = f"out/{name.split('@')[0]}@0+{lease + (yield Op('clock'))}"
             if new != found:
                 yield from self.slip_move(found, new, taken)
 
@@ -604,8 +592,7 @@ class Protocol:
         settled, upto, held = yield from self.claim_recover()
         new = False
         while held < most and (yield from self.bulk_choose(f"batch.{me}")):
-            inside = yield from self.names_in(f"out/batch.{me}")
-            size = sum(map(messages_of, inside))
+            size = sum(map(messages_of, (yield from self.names_in(f"out/batch.{me}"))))
             yield mv(f"out/batch.{me}", f"claim/{upto}.{size}", "mv claim")
             held, upto, new = held + size, upto + size, True
         if new:
@@ -738,8 +725,7 @@ class Protocol:
 
     def last_range(self):
         """ids_last_range: its number"""
-        ranges = yield ls("range")
-        return int(ranges[-1])
+        return int((yield ls("range"))[-1])
 
     def take_block(self, me):
         """ids_block: a range for the caller, and a new one for the others"""
@@ -753,8 +739,7 @@ class Protocol:
     def retire(self, me):
         """ids_sweep, ids_sweep_locked: old ranges are closed, then removed"""
         yield LOCK
-        ranges = yield ls("range")
-        for number in ranges[:-1]:
+        for number in (yield ls("range"))[:-1]:
             yield mv(f"range/{number}", f"old/{number}")
             yield from self.remove_trees([f"old/{number}"], "rm range")
         yield UNLOCK
