@@ -86,7 +86,6 @@ spool_boot_locked() {
   *"$boot"*) spool_boot_mark; return ;;
   esac
   boot_before=$epoch
-  rm -f "$FLATQ_DIR"/.unread.*
   for boot_record in "$FLATQ_DIR"/.boot/*.v1.*; do
     boot_record=${boot_record##*.v1.}
     ! is_number "${boot_record%%.*}" 9999999999 || boot_before=$number
@@ -184,13 +183,12 @@ boot_delayed() {
   done
 }
 
-# spool_boot_unread - mark the queues of boot_left, for queue_mend, with the time of their boot
+# spool_boot_unread - mark the queues of boot_left, for queue_mend, with the time of the boot from
+# which their delays count
 spool_boot_unread() {
   for boot_queue in $boot_left; do
-    q=$FLATQ_DIR/$boot_queue
-    # Without its time, delays of the queue count from the boot before
-    [ -s "$q/unread" ] || printf '%s\n' "$boot_before" >"$q/unread" ||
-      true >"$FLATQ_DIR/.unread.$boot_queue" || { spool_failed; return; }
+    boot_mark=$FLATQ_DIR/.unread.$boot_queue
+    [ -s "$boot_mark" ] || printf '%s\n' "$boot_before" >"$boot_mark" || { spool_failed; return; }
   done
   boot_unread=.unread
 }
@@ -207,10 +205,9 @@ queue_mend_locked() {
   ! queue_unread || queue_after_boot >&"${check_doctor:-5}"
 }
 
-# queue_unread - return whether the recovery of $q at the boot has failed; a queue whose own
-# directory could not be written has the mark beside it
+# queue_unread - return whether the recovery of $q at the boot has failed
 queue_unread() {
-  seen "$q/unread" || seen "$FLATQ_DIR/.unread.${q##*/}"
+  seen "$FLATQ_DIR/.unread.${q##*/}"
 }
 
 # boot_quiet QUEUE ... - set boot_busy to those that have more than single, whole messages, and to
@@ -220,6 +217,10 @@ boot_quiet() {
   case $* in
   *[!A-Za-z0-9+\;.\$_\(\),%\ -]*) return 1 ;;
   esac
+  for boot_mark in "$FLATQ_DIR"/.unread.*; do
+    # Its delays count from another boot
+    [ ! -e "$boot_mark" ] || return 1
+  done
   for boot_queue in "$@"; do
     boot_roots="$boot_roots ./$boot_queue" boot_bodies="$boot_bodies ./$boot_queue/body"
   done

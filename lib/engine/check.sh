@@ -22,12 +22,12 @@ boot_recover() {
   }
   need engine/checkpoint
   boot_delays && boot_markers && queue_sweep && boot_putback && tmp_sweep boot &&
-    queue_check boot && { ! queue_unread || rm -f "$q/unread" "$FLATQ_DIR/.unread.${q##*/}"; }
+    queue_check boot && { ! queue_unread || rm -f "$FLATQ_DIR/.unread.${q##*/}"; }
 }
 
 # boot_delays - boot_delayed for all that the last boot has left in delayed/
 boot_delays() {
-  { read -r boot_since <"$q/unread" && is_number "$boot_since" 9999999999; } ||
+  { read -r boot_since <"$FLATQ_DIR/.unread.${q##*/}" && is_number "$boot_since" 9999999999; } ||
     number=${boot_before:-$epoch}
   names_in "$q/delayed" || return
   set -- "$number"

@@ -218,7 +218,7 @@ def test_a_queue_that_nobody_may_enter_at_a_boot(flatq, clock):
         flatq("reserve", queue, check=0)
     clock.reboot("second")
     queue = flatq.spool / "q"
-    inside = [queue, queue / "unread", *queue.rglob("*")]
+    inside = [queue, *queue.rglob("*")]
     for name, code, out in ("a", 0, b"one"), ("q", 74, b""):
         done = faulty(flatq, "newfstatat,stat,statx,openat,getdents64", inside, "pop", name,
             error="EACCES", when="1+")
