@@ -50,7 +50,8 @@ work_begin() {
   work_traps
   # Nobody may read our standard error
   trap : PIPE
-  "$1" && work_signals || die $? "$why"
+  setsid true || die 70 'setsid is missing or failed'
+  "$1" || die $? "$why"
   [ -z "$work_pid_file$work_ready" ] || need worker/daemon
   [ -z "$work_pid_file" ] || pid_file_take || die $? "$why"
   [ -z "$work_ready" ] || daemon_ready
@@ -84,22 +85,6 @@ work_traps() {
   trap 'work_stop QUIT' QUIT
   trap 'work_stop TERM' TERM
   trap 'work_give_back HUP' HUP
-}
-
-# work_signals - return 70 if there is no setsid, or if a signal that we need does not arrive
-work_signals() {
-  for work_signal in ALRM CHLD; do
-    work_came=
-    trap 'work_came=1' "$work_signal"
-    # CHLD comes with the end of `setsid`
-    setsid true || { why='setsid is missing or failed'; return 70; }
-    [ $work_signal = CHLD ] || kill -s $work_signal "$$"
-    trap - $work_signal
-    [ -n "$work_came" ] || {
-      why="the signal $work_signal is ignored or blocked here: start the worker without that"
-      return 70
-    }
-  done
 }
 
 # work_stop SIGNAL - the trap: finish the job, then stop. A second one: as work_give_back
