@@ -14,6 +14,7 @@ import signal
 import stat
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 import zipfile
@@ -864,6 +865,29 @@ print(flatq.home())""")
     said = said.decode().split("\n")
     assert said[0] == "b'resize 7.png'" and said[-2].endswith("site-packages/flatq/sh"), said
     assert run("sh", Path(said[-2]) / "launch", "-h")[1].startswith(b"launch ")
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("spark")
+def test_sparks_example_from_the_wheel(out):
+    """As the page has it, but for its directories. What the extra would install is the tests'."""
+    need("java")
+    (site,) = out.glob("fresh/lib/python*/site-packages")
+    page = (ROOT / "python/README.md").read_text()
+    example = next(code for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+        if "flatq_spark.run" in code).replace("/srv/", f"{out}/")
+    (site / "extra.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    try:
+        done = subprocess.run([out / "fresh/bin/python", "-c", f"""from flatq import Queue
+Queue("jobs", "{out}/spool").push_many(b"%d" % number for number in range(300))
+{example}
+values = [row.value for row in spark.read.parquet("{out}/jobs").collect()]
+assert sorted(values, key=int) == [b"%d" % number for number in range(300)], values
+assert Queue("jobs", "{out}/spool").empty()"""], cwd=out, capture_output=True, timeout=600,
+            env={**os.environ, "PYTHONPATH": "", "PYSPARK_PYTHON": str(out / "fresh/bin/python")})
+    finally:
+        (site / "extra.pth").unlink()
+    assert done.returncode == 0, done.stderr.decode()
 
 
 

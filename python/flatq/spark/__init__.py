@@ -177,8 +177,9 @@ def claimed(spark: SparkSession, queue: str, consumer: str, path: str | None = N
 def settle_checkpoint(checkpoint: str, spark: SparkSession | None = None) -> dict[str, int]:
     """Settle the last batch that an ended stream has committed. Spark tells the source of a commit
     only when the next batch begins, and that settles it, too. Return the offset up to which each
-    queue is settled. Raises ValueError if the checkpoint is not on this machine. `spark` has no
-    effect."""
+    queue is settled. Raises ValueError if the checkpoint is not on this machine."""
+    if spark is not None:
+        _deprecated("settle_checkpoint(spark=...)", "leave it out")
     packages()
     return {place.queue: place.settle(consumer, offset) for place, consumer, offset
         in committed(checkpoint) if place.exists()}
