@@ -21,7 +21,6 @@ from .. import spark as flatq_spark
 from ..command import SIGNALS, Stopped, fail, on_signals, out, run
 from ..errors import Internal
 from .common import failure
-from .place import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -243,6 +242,8 @@ def main(words: list[str]) -> int:
         if args.job == "report" and not importlib.util.find_spec("matplotlib"):
             raise flatq_spark.Unready("matplotlib is missing: pip install matplotlib")
         flatq_spark.packages()
+        from .place import Place
+
         from ..spark.options import Options
 
         # a local path; what is printed stays as the user gave it
