@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from conftest import LIB, everything, listening, need, share, wait_for
+from conftest import everything, listening, need, share, wait_for
 from engine import (
-    Clock, calls_in, carriers, command_of, empty, end_launches, faulty, lies, pop, push)
+    Clock, calls_in, carriers, command_of, end_launches, faulty, lies, pop, push)
 from servers import certified
 from stalk import Launched, by_socat, parent
 
@@ -102,28 +102,6 @@ def handler(flatq, request, **env):
     return done, lines[-1].groups() if lines and lines[-1] else None
 
 
-ROWS = "sl local_address\n" + "".join(
-    f"{n}: 0100007F:04D2 0100007F:{n:04X} 01 00000007:00000000 00:00000000 0 0 0 {n} 1\n"
-    for n in range(100))
-
-
-@pytest.mark.parametrize("table, awk", [
-    ("sl\n", "exit"), (ROWS, "exit"), (ROWS, 'kill -9 "$$"')], ids=["few", "many", "killed"])
-def test_a_row_that_is_missed_once(shell, flatq, stub, tmp_path, table, awk):
-    """Nobody reads the kernel's table in one piece, and awk may be killed. Once, a whole push was
-    refused since its connection was not seen; and a client would count as gone, and its message go
-    back while it gets it."""
-    (tmp_path / "net").mkdir()
-    (tmp_path / "net/tcp").write_text(table)
-    stub("awk", f'''[ -e "$ONCE" ] || {{ : >"$ONCE"; {awk}; }}
-        echo "{ROWS}" | "$REAL" "$@" /dev/stdin''')
-    script = """lib=$1; . "$lib/engine/common.sh"; shell_reset; FLATQ_DOOR=1; need doors/door
-        door_inode=90; door_row; echo "$? $door_state $door_unsent $door_remote" """
-    done = subprocess.run([flatq.shell, "-c", script, "sh", LIB],
-        env={**flatq.env, "FLATQ_PROC": str(tmp_path)}, capture_output=True)
-    assert (done.stdout, done.stderr) == (b"0 01 00000007 0100007F:005A\n", b""), done
-
-
 @pytest.mark.parametrize("name, put", [("beanstalk", b"put 0 0 60 1\r\nx\r\n"),
     ("small-stalk", b"put 0 60\r\nx\r\n")])
 def test_puts_run_the_checkpoint(shell, flatq, name, put):
@@ -141,11 +119,10 @@ def test_puts_run_the_checkpoint(shell, flatq, name, put):
 
 @pytest.mark.new
 @pytest.mark.parametrize("name", ["handler", "beanstalk", "small-stalk", "http", "./launch"])
-def test_help_of_a_door(shell, flatq, name):
-    done = flatq(name, "-h", check=0)
-    title = b"launch [OPTION ...] [DOOR " if name == "./launch" else name.encode() + b" - "
-    assert done.out.startswith(title) and b"\nExit: " in done.out and done.err == b""
-    assert not flatq.spool.exists()
+def test_help_of_a_door(flatq, name):
+    said = flatq(name, "-h", check=0).out
+    assert said.startswith(b"launch [" if name == "./launch" else f"{name} - ".encode())
+    assert b"\nExit: " in said and not flatq.spool.exists()
 
 
 # ---- requests without a network
@@ -227,24 +204,6 @@ def test_requests(shell, flatq):
         says(line, b"")
 
 
-def test_reserve_and_settle(shell, flatq):
-    push(flatq, b"one\ntwo", "jobs")
-    for verb in ("release", "bury -r bad", "delete"):
-        done, log = handler(flatq, b"@reserve -t 60 jobs\n")
-        receipt, number, tries, length = done.out.split(b"\n")[0].split()
-        assert (number, length) == (b"1", b"7")
-        assert done.out.split(b"\n", 1)[1] == b"one\ntwo\nok\n"
-        assert log[:4] == ("reserve", "jobs", "ok", "7")
-        word, *options = verb.encode().split()
-        done, log = handler(flatq, b" ".join([b"@" + word, *options, receipt]) + b"\n")
-        # a size only where a message goes through the door
-        assert done.out == b"\nok\n" and log[1:4] == ("jobs", "ok", "-")
-        if word == b"bury":
-            assert handler(flatq, b"kick jobs\n")[0].out == b"1\n"
-    assert handler(flatq, b"delete " + receipt + b"\n")[0].out.startswith(b"error 66 ")
-    empty(flatq, "jobs")
-
-
 def test_the_log(shell, flatq):
     """It names the verb and the queue also if the push did a checkpoint, for other queues too. For
     many messages it has no size, or the size of all."""
@@ -255,6 +214,10 @@ def test_the_log(shell, flatq):
         (b"drain fresh\n", "drain", "fresh", "ok", "-"),
         (b"push -d 0 jobs\nhello", "push", "jobs", "ok", "5"),
         (b"@pop jobs\n", "pop", "jobs", "ok", "5"), (b"pop jobs\n", "pop", "jobs", "empty", "-"),
+        (b"push -n 2 jobs\nhi", "push", "jobs", "ok", "2"),
+        (b"@reserve jobs\n", "reserve", "jobs", "ok", "2"),
+        # a size only where a message goes through the door
+        (b"@delete jobs:99\n", "delete", "jobs", "error-66", "-"),
         (b"push ../x\n", "push", "-", "error-65", "-"),
     ]:
         assert handler(flatq, request)[1][:4] == tuple(said)
@@ -430,25 +393,6 @@ def test_the_line_door_waits_an_hour_at_most(shell, flatq, tmp_path):
 # ---- sessions
 
 
-@BOTH
-def test_the_articles_session(shell, door, mode):
-    one = door(mode)
-    assert one.ask(b"pop\n") == b""
-    assert one.ask(b"push\npackage 1\n") == b"1\n"
-    assert one.ask(b"push\npackage 2\n") == b"2\n"
-    assert one.ask(b"pop\n") == b"package 1\n"
-    assert one.ask(b"pop\n", half_close=False) == b"package 2\n"
-    assert one.ask(b"pop\n", half_close=False) == b""
-    assert [line[:4] for line in one.log(6)] == [
-        ("pop", "default", "empty", "-"), ("push", "default", "ok", "10"),
-        ("push", "default", "ok", "10"),
-        ("pop", "default", "ok", "10"), ("pop", "default", "ok", "10"),
-        ("pop", "default", "empty", "-"),
-    ]
-    assert [line for line in one.said().splitlines()
-        if not LOG.fullmatch(line)] == [f"launch: line door on 127.0.0.1 port {one.port}"]
-
-
 CLIENTS = {
     "ncat": ("ncat", "printf '%b' '{}' | ncat 127.0.0.1 {}"),
     "ncat --no-shutdown": ("ncat", "printf '%b' '{}' | ncat --no-shutdown 127.0.0.1 {}"),
@@ -482,6 +426,8 @@ def test_clients(door, flatq, mode, client):
     assert say("pop\\n") == b""
     push(flatq, b"0123456789" * 20000)
     assert say("pop\\n") == b"0123456789" * 20000
+    assert [line for line in one.said().splitlines()
+        if not LOG.fullmatch(line)] == [f"launch: line door on 127.0.0.1 port {one.port}"]
 
 
 @BOTH
@@ -717,44 +663,10 @@ def unsent(port):
 # ---- cost
 
 
-@contextlib.contextmanager
-def tracing(pid, log, *words):
-    """Meanwhile strace follows a process that runs."""
-    tracer = subprocess.Popen([need("strace"), "-qq", "-o", log, *words, "-p", str(pid)])
-    try:
-        wait_for(lambda: "TracerPid:\t0" not in Path(f"/proc/{pid}/status").read_text(), "strace")
-        yield
-    finally:
-        tracer.terminate()
-        tracer.wait()
-
-
-def test_processes_of_a_connection(door, flatq, tmp_path):
-    """Besides the verb's own processes (base64, and mv for a pop) there are at most two: the ncat
-    that serves the connection, and the handler; and a perl for a pop, which asks whether the client
-    has its answer. On a system with many connections, an awk finds the client's."""
-    one, log = door("-k", "-i", "0"), tmp_path / "trace"
-    ncat, = (pid for pid, words in carriers(flatq.spool).items() if words.startswith("ncat "))
-
-    def rows():
-        return sum(len(Path(table).read_text().splitlines())
-            for table in ("/proc/net/tcp", "/proc/net/tcp6"))
-
-    def processes(request, said, half_close):
-        before, few = begun(), rows()
-        assert re.fullmatch(said, one.ask(request, half_close))
-        return begun() - before, max(few, rows()) > 15
-
-    def begun():
-        return len(re.findall(r"\b(?:clone3?|vfork|fork)\b.*= \d+$", log.read_text(), re.M))
-
-    assert one.ask(b"push\nx") == b"1\n"
-    with tracing(ncat, log, "-f", "-e", "signal=none", "-e", "trace=clone,clone3,fork,vfork"):
-        for half_close in (True, False):
-            # a stated length takes head and a pipe
-            count, look = processes(b"push\nx" if half_close else b"push -n 1\nx", rb"\d+\n",
-                half_close)
-            assert 2 < count <= 2 + (1 + look if half_close else 3)
-            # perl asks whether the client has its answer
-            count, _ = processes(b"pop\n", b"x", half_close)
-            assert 2 < count <= 2 + 2 + 1
+def test_processes_of_a_request(flatq):
+    """As many as the verb's own, and `dd` for a length that is stated."""
+    push(flatq, b"x")
+    for request, expected in ((b"push\nx", ["base64"]),
+            (b"push -n 1\nx", ["base64", "dd"]), (b"pop\n", ["base64", "mv"])):
+        counted = flatq.count("handler", input=request)
+        assert sorted(map(os.path.basename, counted.programs)) == expected

@@ -24,7 +24,7 @@ from engine import (
 from servers import certified
 from stalk import Client, parent
 from test_door import (  # noqa: F401
-    BOTH, FORKS, Door, all_gone, ask, connect, door, named, tracing)
+    BOTH, FORKS, Door, all_gone, ask, connect, door, named)
 
 from crash.families import clients as clients_
 from crash.families.clients import answer
@@ -260,13 +260,20 @@ def test_many_idle_connections_cost_little_each_second(untold, flatq):
     clients = [one.connect() for _ in range(40)]
     wait_for(lambda: len(one.handlers()) == 40 and guard.has_read(), "all are known")
     log, handlers = flatq.home / "trace", set(one.handlers())
-    with tracing(guard.pid, log, "-e", "trace=openat"):
+    status = Path(f"/proc/{guard.pid}/status")
+    tracer = subprocess.Popen(
+        [need("strace"), "-qq", "-o", log, "-e", "trace=openat", "-p", str(guard.pid)])
+    try:
+        wait_for(lambda: "TracerPid:\t0" not in status.read_text(), "strace")
         for seen, count in ((32, 64), (40, 128)):
             time.sleep(1.01)  # seconds that are closer count as one
             guard.is_told()
             guard.has_looked()
             looks = [int(pid) for pid in re.findall(r'"/proc/(\d+)/io"', log.read_text())]
             assert len(handlers & set(looks)) == seen and len(looks) <= count
+    finally:
+        tracer.terminate()
+        tracer.wait()
     for client in clients:
         client.close()
 
