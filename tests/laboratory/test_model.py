@@ -11,6 +11,8 @@ import pytest
 from conftest import LIB, share
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "model"))
+if sys.version_info < (3, 11):
+    pytest.skip("the model needs Python 3.11", allow_module_level=True)
 
 from laboratory import trials  # noqa: F401
 
