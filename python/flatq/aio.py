@@ -32,7 +32,7 @@ async def run(call: Call[T]) -> T:
                     threading.Thread(target=call.end, daemon=True).start()
                 stopped = error
     if stopped:
-        if call.process.returncode:
+        if call.status:
             raise stopped
         cancel_later()
     return call.result()

@@ -9,7 +9,9 @@ import re
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Generic, TypeVar
@@ -78,27 +80,48 @@ class Call(Generic[T]):
     wait: float = 0
     timeout: float | None = None
     said: bytes = b""
+    process: subprocess.Popen[bytes] | None = None
+    status, given_up = 0, False
 
     def __enter__(self) -> Call[T]:
         words = ["sh", str(home() / "flatq"), *(["-H", self.host] if self.host else [])]
-        env = {**os.environ, **(self.env or {})}
-        self.stopped = 0
+        self.stopped, self.over, self.lock = 0, threading.Event(), threading.Lock()
+        self.started: Future[None] = Future()
         try:
             # An unclaim that outlived us would give back what our successor claims
             if self.wait or self.verb == "unclaim":
                 words = [*with_us(os.getpid()), *words]
-            self.out, self.err = _file(), _file()
-            with _file() as body:
-                body.write(self.body or b"")
-                body.seek(0)
-                self.process = start([*words, self.verb, *self.words], env=env, stdin=body,
-                                     stdout=self.out, stderr=self.err)
+            self.out, self.err, self.input = _file(), _file(), _file()
+            self.input.write(self.body or b"")
+            self.input.seek(0)
+            words += [self.verb, *self.words]
+            threading.Thread(target=self._run, args=(words,), daemon=True).start()
+            self.started.result()
         except OSError as error:
             raise of_system(self.verb, error) from None
+        except BaseException:
+            if hasattr(self, "input"):
+                self.__exit__()
+            raise
         return self
 
+    def _run(self, words: list[str]) -> None:
+        # In a thread: a signal handler that raises inside Popen would leave an unknown process
+        with self.lock, self.input:
+            try:
+                if not self.given_up:
+                    self.process = start(words, env={**os.environ, **(self.env or {})},
+                                         stdin=self.input, stdout=self.out, stderr=self.err)
+                self.started.set_result(None)
+            except BaseException as error:
+                self.started.set_exception(error)
+        if self.process:
+            self.status = self.process.wait()
+        self.over.set()
+
     def __exit__(self, *error: object) -> None:
-        with self.out, self.err:
+        with self.lock, self.out, self.err:
+            self.given_up = True
             try:
                 self.end()
             finally:
@@ -108,19 +131,18 @@ class Call(Generic[T]):
 
     def ends(self, seconds: float | None) -> bool:
         """Return whether the verb ends within so many seconds."""
-        if seconds is None:
-            self.process.wait()
-        else:  # Not by Popen.wait, which only looks now and then
-            (thread := threading.Thread(target=self.process.wait, daemon=True)).start()
-            thread.join(seconds)
-        return self.process.poll() is not None
+        last = time.monotonic() + (1e9 if seconds is None else seconds)
+        # In turns of a second: a signal that comes just before a wait is seen only behind it
+        while not self.over.is_set() and (left := last - time.monotonic()) > 0:
+            self.over.wait(min(left, 1))
+        return self.over.is_set()
 
     def end(self, *signals: int) -> None:
         """End the verb: by TERM, on which it gives back what it holds; after GRACE by KILL."""
         # What settles a message may finish first: an interrupted caller needs just that
         first = (0,) if self.verb in ("delete", "release", "bury") else ()
         for number in signals or (*first, signal.SIGTERM, signal.SIGKILL):
-            if self.process.poll() is None or self.stopped:
+            if self.process and (not self.over.is_set() or self.stopped):
                 self.stopped = number
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(self.process.pid, number)
@@ -128,11 +150,10 @@ class Call(Generic[T]):
 
     def result(self) -> T:
         """Return the answer of the verb. Raises its Error."""
-        status = self.process.returncode
-        if status and self.stopped:
+        if self.status and self.stopped:
             raise TimedOut(f"{self.verb}: ended after {self.timeout} seconds", None, self.verb)
-        if status != 0:
-            raise error_of(self.verb, status, self.why.strip(), self.host)
+        if self.status:
+            raise error_of(self.verb, self.status, self.why.strip(), self.host)
         return self.parse(self.said)
 
 

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import threading
 import time
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
@@ -563,6 +564,25 @@ def test_interrupted(jobs, spool, monkeypatch):
         interrupt("push", step * turn, lambda: jobs.push(b"x" * 200000))
         assert jobs.drain() in ([], [b"x" * 200000])
     assert descriptors() == before
+
+
+def test_interrupted_as_it_begins(jobs, spool):
+    """No verb goes on that would take a later message: an exception inside Popen left one."""
+    def ring(*_):
+        raise Ring
+
+    jobs.create()
+    before = signal.signal(signal.SIGUSR1, ring)
+    try:
+        for turn in range(400):
+            alarm = threading.Timer(turn % 50 / 10_000, os.kill, (os.getpid(), signal.SIGUSR1))
+            with pytest.raises(Ring):
+                alarm.start()
+                jobs.pop(wait=60)
+            alarm.join()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    nothing_left(spool)
 
 
 @pytest.mark.parametrize("kind", [Queue, AsyncQueue])
