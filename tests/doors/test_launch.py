@@ -620,6 +620,8 @@ def test_a_socket_is_there_as_long_as_its_door(flatq, by_path, mode):
     assert ask(by_path.at, b"pop jobs\n") == b"hello"
     wait_for(lambda: listened_at(by_path.at))
     refuses(by_path, *words, code=75, text="%s is in use")
+    # what was refused has connected, to see that somebody listens
+    wait_for(lambda: listened_at(by_path.at))
     assert ask(by_path.at, b"pop jobs\n") == b"hello"
     one.terminate()
     assert one.wait(60) == -signal.SIGTERM and not by_path.at.exists()
