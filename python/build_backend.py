@@ -1,5 +1,5 @@
-"""setuptools, in a copy of this directory where ../lib and ../launch are flatq/sh. So a build writes
-nothing here. There is no sdist, which would lack ../lib."""
+"""setuptools, in a copy of this directory where ../lib and ../launch are flatq/sh. So a build
+writes nothing here. There is no sdist, which would lack ../lib."""
 
 import os
 import re

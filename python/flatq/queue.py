@@ -375,7 +375,10 @@ class AsyncQueue(_Queue):
         return await self._call("stat", _stats)
 
     async def qsize(self) -> int:
-        """Return how many messages are ready; 0 for a queue that is not there."""
+        """Return how many messages are ready; 0 for a queue that is not there.
+
+        One whose lease is over counts when a verb that takes has put it back.
+        """
         # Not as len(), for which list(queue) would run a verb, too
         try:
             return (await AsyncQueue.stats(self))["ready"]

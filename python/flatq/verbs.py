@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Generic, TypeVar
 
-from .errors import Error, Internal, TimedOut, error_of, of_system
+from .errors import Error, Internal, Invalid, TimedOut, error_of, of_system
 from .slips import private as private, syncs as syncs
 
 T = TypeVar("T")
@@ -99,6 +99,8 @@ class Call(Generic[T]):
             self.started.result()
         except OSError as error:
             raise of_system(self.verb, error) from None
+        except ValueError as error:  # A NUL, or what is no text of the file system's
+            raise Invalid(f"{self.verb}: {error}", 65, self.verb) from None
         except BaseException:
             if hasattr(self, "input"):
                 self.__exit__()

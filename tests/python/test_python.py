@@ -431,7 +431,7 @@ def test_real_errors(jobs, spool, tmp_path, free_port):
             jobs.push_many([b"\0\n", b"2"], wait=0.1)
         assert len(raised.value.ids) == 1 - len(stored)
     assert jobs.drain() == [b"\0\n"]
-    for bad in ({"priority": -1}, {"delay": -1}, {"key": ""}):
+    for bad in ({"priority": -1}, {"delay": -1}, {"key": ""}, {"key": "\0"}, {"key": "\ud800"}):
         with pytest.raises(Invalid):
             jobs.push(b"x", **bad)
     for bad in ({"priority": 1.5}, {"delay": [1]}, {"key": 7.5}):

@@ -21,7 +21,8 @@ Options, columns, and what is exact: `help(flatq.spark.FlatqSource)`. Which sett
 sooner: python/README.md.
 
 Spark sends this package to its workers, so one that only reads needs nothing but pyarrow. The
-driver, and workers that write rows to a queue, need the verbs."""
+driver, and workers that write rows to a queue, need the verbs.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +63,7 @@ def __getattr__(name: str) -> Any:
 
 
 def packages() -> None:
-    """Raises Unready if PySpark or pyarrow is missing or too old."""
+    """Raise Unready if PySpark or pyarrow is missing or too old."""
     try:
         import pyspark
 
@@ -95,7 +96,7 @@ def _deprecated(name: str, instead: str) -> None:
 
 
 def java() -> str:
-    """Deprecated. The java that Spark will start. Raises Unready."""
+    """Return the java that Spark will start (deprecated). Raises Unready."""
     _deprecated("java", "Spark finds Java by JAVA_HOME and PATH")
     home = os.environ.get("JAVA_HOME")
     found = shutil.which(os.path.join(home, "bin", "java") if home else "java")
@@ -105,14 +106,14 @@ def java() -> str:
 
 
 def java_home() -> contextlib.AbstractContextManager[None]:
-    """Deprecated; does nothing."""
+    """Do nothing (deprecated)."""
     _deprecated("java_home", "Spark finds Java by JAVA_HOME and PATH")
     return contextlib.nullcontext()
 
 
 def session(name: str = "flatq", master: str = "local[*]",
         conf: Mapping[str, str] | None = None) -> SparkSession:
-    """Deprecated. A session in which "flatq" is registered; conf: Spark's settings."""
+    """Return a session in which "flatq" is registered (deprecated); conf: Spark's settings."""
     _deprecated("session", "make one with SparkSession.builder, and register(spark)")
     packages()
     from pyspark.sql import SparkSession
@@ -131,19 +132,23 @@ def _places(path: str | None, queue: str) -> list[Place]:
 
 
 def settle(queue: str, consumer: str, offset: int, path: str | None = None) -> int:
-    """Settle what `consumer` claimed of a queue up to offset, in whole segments. Return the offset
-    up to which it is settled."""
+    """Settle what `consumer` claimed of a queue up to offset, in whole segments.
+
+    Returns the offset up to which it is settled.
+    """
     return _places(path, queue)[0].settle(consumer, offset)
 
 
 @contextlib.contextmanager
 def claimed(spark: SparkSession, queue: str, consumer: str, path: str | None = None,
         count: int | None = None, **options: str) -> Iterator[DataFrame]:
-    """Claim what is ready in a queue (or until `count` messages are held), and yield all that
-    `consumer` holds, as a table that does not change. The end of the `with` settles it; a table
-    computed after that raises Lost. If something is raised, the messages stay claimed, and come
-    again next time. Raises ValueError for an option that would settle messages unread, and
-    RuntimeError if another `with` or a stream reads as `consumer`."""
+    """Claim what is ready in a queue, and yield all that `consumer` holds, as a table.
+
+    The table does not change. The end of the `with` settles it; a table computed after that raises
+    Lost. If something is raised, the messages stay claimed, and come again next time. `count`:
+    until so many are held. Raises ValueError for an option that would settle messages unread, and
+    RuntimeError if another `with` or a stream reads as `consumer`.
+    """
     for name, text in options.items():
         if name.lower() in ("maxoffsetspertrigger", "startingoffsets", "endingoffsets", "path",
                 "subscribe", "queue", "group.id", "consumer"):
@@ -175,9 +180,12 @@ def claimed(spark: SparkSession, queue: str, consumer: str, path: str | None = N
 
 
 def settle_checkpoint(checkpoint: str, spark: SparkSession | None = None) -> dict[str, int]:
-    """Settle the last batch that an ended stream has committed. Spark tells the source of a commit
-    only when the next batch begins, and that settles it, too. Return the offset up to which each
-    queue is settled. Raises ValueError if the checkpoint is not on this machine."""
+    """Settle the last batch that an ended stream has committed.
+
+    Spark tells the source of a commit only when the next batch begins, and that settles it, too.
+    Returns the offset up to which each queue is settled. Raises ValueError if the checkpoint is not
+    on this machine.
+    """
     if spark is not None:
         _deprecated("settle_checkpoint(spark=...)", "leave it out")
     packages()
@@ -186,8 +194,10 @@ def settle_checkpoint(checkpoint: str, spark: SparkSession | None = None) -> dic
 
 
 def committed(checkpoint: str) -> Iterator[tuple[Place, str, int]]:
-    """Each queue of the last batch that a stream has committed, with its consumer and the offset up
-    to which it was read."""
+    """Yield each queue of the last batch that a stream has committed.
+
+    With it come its consumer, and the offset up to which it was read.
+    """
     from .format import listed
     from .options import Options, local
 
@@ -204,7 +214,7 @@ def committed(checkpoint: str) -> Iterator[tuple[Place, str, int]]:
 
 
 def _flatq_offsets(log: Any) -> Iterator[dict[str, Any]]:
-    """The offsets of flatq's sources in a log of Spark, whose lines are JSON in JSON."""
+    """Yield the offsets of flatq's sources in a log of Spark, whose lines are JSON in JSON."""
     if isinstance(log, str):
         for line in log.splitlines():
             with contextlib.suppress(ValueError):
@@ -218,10 +228,12 @@ def _flatq_offsets(log: Any) -> Iterator[dict[str, Any]]:
 
 
 def run(writer: DataStreamWriter, checkpoint: str, timeout: float | None = None) -> Any:
-    """Run a stream over all that is there now, wait for its end, settle its last batch, and return
-    the query, for its progress. A checkpoint that is not on this machine leaves the last batch for
-    the next one to settle. Raises the query's error. After `timeout` seconds, stops the query and
-    raises TimeoutError; batches that are committed stay so."""
+    """Run a stream over all that is there now, and settle its last batch.
+
+    Returns the query, which has ended, for its progress. A checkpoint that is not on this machine
+    leaves the last batch for the next one to settle. Raises the query's error. After `timeout`
+    seconds, stops the query and raises TimeoutError; batches that are committed stay so.
+    """
     from .options import Elsewhere
 
     waited: Any = timeout
@@ -239,7 +251,7 @@ def run(writer: DataStreamWriter, checkpoint: str, timeout: float | None = None)
 
 
 def why(error: BaseException) -> str:
-    """The line of Spark's error text that names the failure."""
+    """Return the line of Spark's error text that names the failure."""
     text = str(error)
     found = re.findall(r"^(?:(?:[a-z_]+\.)+[A-Z]\w*|[A-Z]\w*(?:Error|Exception)): (.+)$", text,
         re.MULTILINE)
