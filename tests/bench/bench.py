@@ -28,7 +28,8 @@ from run import ROOT, Run
 
 
 ROWS = {
-    "push": oneshot.push, "pop": oneshot.pop, "work": oneshot.work, "bulk": bulk.bulk, "doors": doors.doors, "http": doors.http_, "beanstalk": doors.beanstalk,
+    "push": oneshot.push, "pop": oneshot.pop, "work": oneshot.work, "bulk": bulk.bulk,
+    "doors": doors.doors, "http": doors.http_, "beanstalk": doors.beanstalk,
     "launch": doors.launch, "idle": doors.idle, "remote": remote.remote,
     "boot": scale.boot, "deep": scale.deep,
     "processes": counts.processes, "bytes": counts.bytes_, "pipeline": spark.rows,

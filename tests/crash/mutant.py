@@ -42,7 +42,8 @@ class Mutant:
 def read(name: str) -> Mutant:
     breaks, promise, family, trials, patch = re.split(r"\n(?:Promise: |Family: |Trials: |(?=---))",
         (PLACE / f"{name}.patch").read_text(), maxsplit=4)
-    return Mutant(name, " ".join(breaks.split()), promise, family, tuple(shlex.split(trials)), patch)
+    return Mutant(name, " ".join(breaks.split()), promise, family, tuple(shlex.split(trials)),
+        patch)
 
 
 def names() -> list[str]:

@@ -120,8 +120,9 @@ CONTENTS = ["", "garbage\n", "a[$(touch x)]\n", "-1\n", "\0\0\0\0", "99999999999
     "08\n"]
 
 
-@pytest.mark.parametrize("name, content", [*((name, content) for name in ("tended", "keys/*", "conf")
-    for content in CONTENTS), *((name, "garbage\n") for name in ("log", "closed", "lock"))])
+@pytest.mark.parametrize("name, content", [
+    *((name, content) for name in ("tended", "keys/*", "conf") for content in CONTENTS),
+    *((name, "garbage\n") for name in ("log", "closed", "lock"))])
 def test_strange_contents(flatq, spool, name, content):
     """The file is damaged, as after a power cut. A verb goes on without it, or says what is
     damaged."""

@@ -16,7 +16,8 @@ from engine import (  # noqa: F401
 TEXT = Path(__file__).with_name("talks.txt").read_text()
 TALKS = {title: lines.splitlines() for title, lines in
     (part.split("\n", 1) for part in TEXT.split("\n\n# ")[1:])}
-TIMED = [title for title in TALKS if re.search(r"(?m)^(\+|boot|wall|start) ", "\n".join(TALKS[title]))]
+TIMED = [title for title, lines in TALKS.items()
+    if re.search(r"(?m)^(\+|boot|wall|start) ", "\n".join(lines))]
 LINE = re.compile(r"(?P<words>.*?)(?: <(?: (?P<given>.*?))?)?"
     r"(?: >(?P<out>(?: .*?)?)| ~ (?P<like>.*?)| ! (?P<code>\d+) ?(?P<text>.*?))?"
     r"(?: = (?P<name>\w+)(?: try (?P<tries>\d+))?)?")
@@ -101,8 +102,8 @@ class Talk:
             refused(done, int(code), text=(text or "").encode())
         else:
             assert (done.status, done.err) == (0, b""), done
-            assert re.fullmatch(re.escape(raw(out).decode("latin-1")) if out is not None else r"\d+\n",
-                done.out.decode("latin-1")), done
+            like = r"\d+\n" if out is None else re.escape(raw(out).decode("latin-1"))
+            assert re.fullmatch(like, done.out.decode("latin-1")), done
 
     def verb(self, words, given, out, like, code, text, name, tries):
         verb, *words = (raw(word).decode("latin-1") for word in shlex.split(words))

@@ -314,8 +314,8 @@ def test_a_fold_after_the_look_at_wal_counts_once(flatq, monkeypatch):
 
 
 def test_a_large_file_without_spark(tmp_path):
-    """Where there is no PySpark. The file has 400 MB of large messages, of which a part is in memory
-    at a time."""
+    """Where there is no PySpark. The file has 400 MB of large messages, of which a part is in
+    memory at a time."""
     path = tmp_path / f"0000065536.{1000:012d}.{1399:012d}.400.0.abc"
     body = b"QUJD" * 250_000
     with path.open("wb") as file:
