@@ -581,11 +581,11 @@ KILLED = {"drain": ("offsets", "data", "metadata", "commits"), "load": ("stage",
 @pytest.mark.timeout(4 * kills.PATIENCE)
 @pytest.mark.parametrize("job", KILLED)
 def test_killed_drivers(java, tmp_path, job):
-    """A driver is killed where it has just written something, which the seed chooses. No message is
-    lost, and none is there twice."""
-    point = chance(f"killed drivers {job}").choice(KILLED[job])
-    print(point)
-    kills.run(job, point, tmp_path)
+    """Ten drivers in turn are killed where they have just written something, which the seed
+    chooses. No message is lost, and none is there twice."""
+    points = chance(f"killed drivers {job}").choices(KILLED[job], k=10)
+    print(points)
+    kills.run(job, points, tmp_path)
 
 
 @pytest.mark.slow

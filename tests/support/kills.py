@@ -170,14 +170,15 @@ def look(ground, bodies):
     assert ground.verb("doctor") == b""
 
 
-def run(job, point, work):
-    """Kill a driver at this point; then let one run to its end."""
+def run(job, points, work):
+    """Kill a driver at each of these points, one after the other; then let one run to its end."""
     top, short = Path(tempfile.mkdtemp(prefix="kills.", dir=work)), tempfile.mkdtemp(
         prefix="flatq.")
     try:
         ground, bodies = Ground(job, top, short), [b"%d" % number for number in range(MESSAGES)]
         prepare(ground, bodies)
-        kill(ground, point)
+        for point in points:
+            kill(ground, point)
         finish(ground)
         look(ground, bodies)
     finally:
