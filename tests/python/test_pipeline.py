@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -650,6 +651,7 @@ CLUSTER = (
     "spark.executor.extraJavaOptions=-XX:TieredStopAtLevel=1 -Djava.io.tmpdir={place}",
     "spark.scheduler.minRegisteredResourcesRatio=1.0",
     "spark.scheduler.maxRegisteredResourcesWaitingTime=300s",
+    "spark.task.maxFailures=40", "spark.sql.files.maxPartitionBytes=4m",  # a task a file
 )
 
 
@@ -669,16 +671,18 @@ def executor_of(work):
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
 def test_cluster(spark, flatq, tmp_path, free_port):
-    """A real cluster of a master and two workers. An executor is killed in the middle of a task
-    that stages rows; half-way through the drain, one worker is killed with all its processes."""
+    """A real cluster of a master and two workers. Executors are killed at ten moments that the seed
+    chooses, from the first row that is staged on; half-way through the drain, one worker is killed
+    with all its processes."""
     import pyspark
 
-    rows = spark.range(40000).selectExpr("cast(id AS string) AS value").repartition(4)
+    rows = spark.range(40000).selectExpr("cast(id AS string) AS value").repartition(60)
     rows.write.parquet(str(tmp_path / "rows"))
     run = os.path.join(os.path.dirname(pyspark.__file__), "bin/spark-class")
     env = {**environment(flatq), "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_LOCAL_DIRS": str(tmp_path / "local"), "PYSPARK_PYTHON": sys.executable,
         "SPARK_DAEMON_JAVA_OPTS": "-Djava.net.preferIPv4Stack=true -XX:TieredStopAtLevel=1 "
+        "-Dspark.deploy.maxExecutorRetries=-1 "
         f"-Djava.io.tmpdir={tmp_path}", "SPARK_DAEMON_MEMORY": "256m"}
     url = f"spark://127.0.0.1:{free_port}"
 
@@ -709,8 +713,15 @@ def test_cluster(spark, flatq, tmp_path, free_port):
     driver = job("load", "default", "--from", str(tmp_path / "rows"))
     wait_for(lambda: seen(driver, lambda: list(flatq.spool.glob(".spark/job-*/stage.*"))),
         "a stage", seconds=300)
-    victim = wait_for(lambda: executor_of(tmp_path / "two"), "an executor", seconds=300)
-    os.kill(victim, signal.SIGKILL)
+    moments, killed = chance("killed executors"), 0
+    while killed < 10:
+        work = tmp_path / moments.choice(("one", "two"))
+        victim = wait_for(lambda: seen(driver, lambda: executor_of(work)), "an executor",
+            seconds=300)
+        time.sleep(moments.uniform(0, 1))
+        with contextlib.suppress(ProcessLookupError):  # it was ending
+            os.kill(victim, signal.SIGKILL)
+            killed += 1
     out, err = driver.communicate(timeout=300)
     assert out == b"load: 40000 messages to queue default\n", (out, err[-2000:])
     driver = job("drain", "default", "--to", str(tmp_path / "out"), "--batch", "10000")
