@@ -1,7 +1,7 @@
 """Kill a driver of the pipeline: kill -9 ends it and all that it has started, at a chosen point.
 Then a run without kills follows, after which each message must be there once.
 
-    drain   a queue to Parquet
+    drain   a queue to Parquet: two side by side, each to a table of its own
     load    a table to a queue
     copy    a stream from queue to queue, which is the stream's sink
 """
@@ -43,16 +43,17 @@ spark.stop()
 
 
 class Ground:
-    """The place of a trial. `short`, for temporary files: in `top`, a socket's path would be too
-    long."""
+    """The place of a driver, in the `top` of a trial. `short`, for temporary files: in `top`, a
+    socket's path would be too long."""
 
-    def __init__(self, job, top, short):
+    def __init__(self, job, top, short, out="out"):
         self.job, self.top, self.short, self.spool = job, top, short, top / "spool"
-        self.checkpoint = top / ("out/_checkpoint" if job == "drain" else "checkpoint")
+        self.out, self.heard = top / out, top / f"{out}.said"
+        self.checkpoint = self.out / "_checkpoint" if job == "drain" else top / "checkpoint"
 
     def latest(self, name):
         """The newest number in a directory of the checkpoint or of the table."""
-        place = self.top / "out" / name if name == "_spark_metadata" else self.checkpoint / name
+        place = self.out / name if name == "_spark_metadata" else self.checkpoint / name
         names = os.listdir(place) if place.is_dir() else []
         numbers = [name.partition(".")[0] for name in names]
         return max([-1, *(int(number) for number in numbers if number.isdecimal())])
@@ -67,7 +68,7 @@ class Ground:
             "--spool",
             str(self.spool), *(word for conf in CONF for word in ("--conf", conf))]
         if self.job == "drain":
-            return [*words, "from", "--to", str(self.top / "out"), "--batch", str(BATCH)]
+            return [*words, "from", "--to", str(self.out), "--batch", str(BATCH)]
         return [*words, "to", "--from", str(self.top / "rows")]
 
     def start(self):
@@ -75,13 +76,13 @@ class Ground:
             "PYTHONPATH": str(ROOT / "python"), "TMPDIR": self.short,
             "PYSPARK_PYTHON": sys.executable,
             "SPARK_LOCAL_DIRS": str(self.top)}  # a killed process cleans nothing up
-        with (self.top / "said").open("wb") as said:
+        with self.heard.open("wb") as said:
             return subprocess.Popen(self.command(), start_new_session=True, cwd=self.top,
                 stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=environment)
 
     def said(self):
         """The output of the last driver, or its end."""
-        return (self.top / "said").read_text(errors="replace")[-1000:]
+        return self.heard.read_text(errors="replace")[-1000:]
 
     def verb(self, *words, stdin=b""):
         """What a verb prints."""
@@ -95,7 +96,7 @@ class Ground:
 # Points: a number that grows. The driver is killed when it has grown by more than the second number
 POINTS = {
     "offsets": (lambda ground: ground.latest("offsets"), 1),
-    "data": (lambda ground: ground.count("out/part-*"), 1),
+    "data": (lambda ground: ground.count(f"{ground.out.name}/part-*"), 1),
     "metadata": (lambda ground: ground.latest("_spark_metadata"), 1),
     "commits": (lambda ground: ground.latest("commits"), 1),
     "stage": (lambda ground: ground.count("spool/.spark/*/stage.*"), 0),
@@ -115,18 +116,20 @@ def end(process):
     process.wait()
 
 
-def kill(ground, point):
-    """Start a driver and kill it there, unless it succeeds before that."""
+def kill(ground, point, others=()):
+    """Start a driver and kill it there, unless it succeeds before that; and those beside it, which
+    are anywhere."""
     number, more = POINTS[point]
     before, limit = number(ground), time.monotonic() + PATIENCE
-    process = ground.start()
+    beside, process = [other.start() for other in others], ground.start()
     try:
         while number(ground) <= before + more and process.poll() is None:
             assert time.monotonic() < limit, f"{point} was not reached: {ground.said()}"
             time.sleep(0.001)  # between two looks
         assert not process.returncode, ground.said()
     finally:
-        end(process)
+        for one in (process, *beside):
+            end(one)
 
 
 def finish(ground):
@@ -158,7 +161,7 @@ def look(ground, bodies):
     if ground.job == "drain":
         import pyarrow.parquet as pq
 
-        found = [body for path in sorted(ground.top.glob("out/part-*.parquet"))
+        found = [body for path in sorted(ground.top.glob("o*/part-*.parquet"))
             for body in pq.read_table(path)["value"].to_pylist()]
     else:
         found = ground.verb("drain", "-l", "to").splitlines()
@@ -175,12 +178,16 @@ def run(job, points, work):
     top, short = Path(tempfile.mkdtemp(prefix="kills.", dir=work)), tempfile.mkdtemp(
         prefix="flatq.")
     try:
-        ground, bodies = Ground(job, top, short), [b"%d" % number for number in range(MESSAGES)]
-        prepare(ground, bodies)
+        outs = ("out", "other") if job == "drain" else ("out",)
+        grounds = [Ground(job, top, short, out) for out in outs]
+        bodies = [b"%d" % number for number in range(MESSAGES * len(outs) ** 2)]
+        prepare(grounds[0], bodies)
         for point in points:
-            kill(ground, point)
-        finish(ground)
-        look(ground, bodies)
+            kill(grounds[0], point, grounds[1:])
+            grounds.reverse()
+        for ground in grounds:
+            finish(ground)
+        look(grounds[0], bodies)
     finally:
         shutil.rmtree(top, ignore_errors=True)
         shutil.rmtree(short, ignore_errors=True)
