@@ -32,7 +32,7 @@ ROWS = {
     "doors": doors.doors, "http": doors.http_, "beanstalk": doors.beanstalk,
     "launch": doors.launch, "idle": doors.idle, "remote": remote.remote,
     "boot": scale.boot, "deep": scale.deep,
-    "processes": counts.processes, "bytes": counts.bytes_, "pipeline": spark.rows,
+    "bytes": counts.bytes_, "pipeline": spark.rows,
 }
 
 

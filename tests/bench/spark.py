@@ -62,8 +62,8 @@ def rows(run):
         run.ratios += aims(by_name)
     run.detail += [(f"{largest:,} to Parquet", "flatq", *spread(flatq)),
         (f"{largest:,} to Parquet", "Spark's text", *spread(text))]
-    run.notes.append("Pipeline, messages of 100 bytes: a second; seconds of processor for a "
-        "million, in the session; the most memory, of Python and of all:")
+    run.notes.append("Pipeline, messages of 100 bytes: messages a second, and the most memory of "
+        "all processes:")
     for one in found:
         if "messages" not in one:
             continue
@@ -71,9 +71,7 @@ def rows(run):
         goal = GOALS.get(one["name"]) if one["messages"] == MILLION else None
         run.notes.append(
             f"  {one['messages']:>10,} {one['name']:24} {one['messages'] / middle:>10,.0f}"
-            + f"  {spread(one['cpu'])[0] * MILLION / one['messages']:6.1f}"
-            + f"  {one['python'] / 2**20:5.0f} MB {one['all'] / 2**20:6.0f} MB"
-            + (f"   goal {goal:,}" if goal else ""))
+            f"  {one['memory'] / 2**20:6.0f} MB" + (f"   goal {goal:,}" if goal else ""))
     run.notes.append(f"  {'session':35} {spread(by_name['session', None]['seconds'])[0]:>10.1f} s")
 
 
@@ -93,7 +91,7 @@ def aims(found):
     yield row(f"{10 * MILLION:,} messages, drain: time", f"of {MILLION:,}", 10.0,
         seconds(*many) / seconds(*few))
     yield row(f"{10 * MILLION:,} messages, drain: memory", f"of {MILLION:,}", 1.0,
-        found[many]["all"] / found[few]["all"])
+        found[many]["memory"] / found[few]["memory"])
 
 
 def end(process):
@@ -108,23 +106,21 @@ def end(process):
 # ---- the process that measures
 
 
-def ours():
-    """For each process of this session: its name, its seconds of processor time with those of its
-    ended children, and its bytes in memory, of which shared ones count in shares."""
-    tick, mine = os.sysconf("SC_CLK_TCK"), os.getsid(0)
-    for place, name, fields in processes():
+def memory():
+    """The bytes that the processes of this session have in memory. Shared ones count in shares."""
+    mine, found = os.getsid(0), 0
+    for place, _, fields in processes():
         if int(fields[3]) == mine:
             with suppress(OSError):
                 shared = re.search(r"^Pss: +(\d+)", (place / "smaps_rollup").read_text(), re.M)
-                size = int(shared[1]) * 1024 if shared else 0
-                yield name, sum(map(int, fields[11:15])) / tick, size
+                found += int(shared[1]) * 1024 if shared else 0
+    return found
 
 
 def measured(name, messages, act, rounds=1, before=lambda: None):
-    """Run act(): the seconds and processor seconds of each run, and the most memory of Python's
-    workers and of all processes."""
-    found = {"name": name, **({"messages": messages} if messages else {}), "seconds": [], "cpu": [],
-        "python": 0, "all": 0}
+    """Run act(): the seconds of each run, and the most memory."""
+    found = {"name": name, **({"messages": messages} if messages else {}), "seconds": [],
+        "memory": 0}
     for _ in range(rounds):
         before()
         over = threading.Event()
@@ -132,23 +128,23 @@ def measured(name, messages, act, rounds=1, before=lambda: None):
         def watch():
             last = None
             while not over.wait(0.2):
-                now = list(ours())
-                found["python"] = max(found["python"],
-                    sum(size for kind, _, size in now if kind.startswith("python")))
-                size = sum(size for _, _, size in now)
+                size = memory()
                 # only a size that lasts for two samples counts: a program that Java just starts has
                 # all of Java's memory for a moment, counted twice
-                found["all"], last = max(found["all"], min(size, last or size)), size
+                found["memory"], last = max(found["memory"], min(size, last or size)), size
 
         watcher = threading.Thread(target=watch)
         watcher.start()
-        cpu, begun = sum(cpu for _, cpu, _ in ours()), time.perf_counter()
+        begun = time.perf_counter()
         act()
         found["seconds"].append(time.perf_counter() - begun)
-        found["cpu"].append(sum(cpu for _, cpu, _ in ours()) - cpu)
         over.set()
         watcher.join()
     return found
+
+
+def say(found):
+    print(json.dumps(found), flush=True)
 
 
 class Measure:
@@ -156,16 +152,13 @@ class Measure:
         self.work = work
         os.environ["FLATQ_SYNC"] = "on"
 
-    def say(self, found):
-        print(json.dumps(found), flush=True)
-
     def session(self):
         from flatq.pipeline import __main__ as command
 
         made = []
         args = command.parser().parse_args(["drain", "jobs", "--to", "x", "--master", "local[2]",
             "--conf", "spark.driver.memory=1g"])
-        self.say(measured("session", None, lambda: made.append(command.session(args))))
+        say(measured("session", None, lambda: made.append(command.session(args))))
         self.spark = made[0]
 
     def fill(self, spool, messages):
@@ -210,10 +203,8 @@ class Measure:
         for first, *others in (same[1:] for same in found.values()):
             for one in others:
                 first["seconds"] += one["seconds"]
-                first["cpu"] += one["cpu"]
-                for what in ("python", "all"):
-                    first[what] = max(first[what], one[what])
-            self.say(first)
+                first["memory"] = max(first["memory"], one["memory"])
+            say(first)
         if self.spark.read.parquet(str(self.work / "out")).count() != messages:
             raise RuntimeError("not all messages came to Parquet")
         # made while it is written, and cheaply: rpad() alone took a third of the time
@@ -224,7 +215,7 @@ class Measure:
         def write():
             rows.write.format("flatq").options(path=str(back), topic="jobs").mode("append").save()
 
-        self.say(measured("to a queue, synced", messages, write, rounds,
+        say(measured("to a queue, synced", messages, write, rounds,
             lambda: shutil.rmtree(back, ignore_errors=True)))
         shutil.rmtree(back)
         to = self.work / "drained"
@@ -244,7 +235,7 @@ class Measure:
             # the first run warms up, as for the others; ten million messages do that by themselves
             again()
             drained()
-        self.say(measured("drain, 250,000 a batch", messages, drained, min(rounds, 3), again))
+        say(measured("drain, 250,000 a batch", messages, drained, min(rounds, 3), again))
         shutil.rmtree(to)
         shutil.rmtree(spool)
 

@@ -24,7 +24,7 @@ PARTS = {
     "boot deep launch idle": ("a boot, 20 queues / ", "stat, 20 queues / ",
         "reserve, depth 2,000 / ", "a door, until it has answered / ",
         "20 idle connections, processor seconds in a second / "),
-    "processes bytes": ("push, bytes read and written, depth 2,000 / ",),
+    "bytes": ("push, bytes read and written, depth 2,000 / ",),
     "--parent HEAD beanstalk": ("put, reserve, delete, synced / beanstalkd -b -f0",
         "put, reserve, delete, synced / flatq at HEAD"),
 }
