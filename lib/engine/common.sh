@@ -35,10 +35,11 @@ shell_reset() {
   : "${FLATQ_PROC:=/proc}" "${FLATQ_DOOR:=}" "${FLATQ_RANGE:=1000}" "${FLATQ_QUEUE:=default}"
   if [ -z "$FLATQ_DOOR${shell_quiet:-}" ]; then
     # A program would take a file that it opens for the standard stream that is closed
-    for shell_stream in 2 1 0; do
+    command exec 5>&2 || exit 74
+    exec 2>/dev/null
+    for shell_stream in 1 0; do
       [ -e "/proc/self/fd/$shell_stream" ] || { need engine/usage; shell_closed "$shell_stream"; }
     done
-    exec 5>&2 2>/dev/null
     shell_quiet=5
   fi
   case ${KSH_VERSION-}${YASH_VERSION-}${ZSH_VERSION-} in
@@ -304,10 +305,11 @@ queue_open() {
   queue_make
 }
 
-# file_new PATH - create the empty file PATH; fail if it is there
+# file_new PATH - create the empty file PATH; fail if it is there. At a prompt 3 is free: the shell
+# need not keep what it was
 file_new() {
   set -C
-  true >"$1"
+  true 3>"$1"
   new_code=$?
   set +C
   return "$new_code"

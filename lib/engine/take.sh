@@ -59,7 +59,7 @@ take_message() {
       take_found
       take_code=$?
       [ $take_code -eq 66 ] || [ $take_code -eq 69 ] || return $take_code
-      # RACE: another process was faster, or dropped the queue: look again from the start
+      # RACE: another process was faster, or dropped the queue: start again
       continue
     fi
     need engine/proof
@@ -114,14 +114,14 @@ take_found() {
   take_missed
 }
 
-# queue_put_back_due - before each take: put back messages that are due and, once a second, those
-# whose lease is over or owner dead; sweep, if that is due. Reads `now`
+# queue_put_back_due - before each take: put back what is due and, once a second, what has an owner
+# who is dead or a lease that is over; sweep, if that is due. Reads `now`
 queue_put_back_due() {
   tend_clock=none
   for tend_path in "$q"/delayed/*; do
     [ "$tend_path" != "$q/delayed/*" ] || break
     tend_top=${tend_path#"$q/delayed/"}
-    # Of each clock, the first name is the earliest
+    # Of each clock, the first is the earliest
     [ "${tend_top%???????}" != "$tend_clock" ] || continue
     tend_clock=${tend_top%???????}
     need engine/clock
@@ -189,7 +189,7 @@ body_print() {
 
 # body_send - the rest of body_print, of the body on 7
 body_send() {
-  base64 -d <&7 9>&- && body_whole && return 0
+  base64 -d <&7 && body_whole && return 0
   need engine/missed
   taken_ours || return
   body_cut=1

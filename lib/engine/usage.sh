@@ -6,10 +6,8 @@ usage_exit() {
   die 64 "${1:-usage}: see $FLATQ_VERB -h"
 }
 
-# shell_closed STREAM - exit: standard input, output or error is closed, or there is no /proc
+# shell_closed STREAM - exit: standard input or output is closed, or there is no /proc
 shell_closed() {
-  [ "$1" != 2 ] || exit 74
-  exec 5>&2
   [ -e /proc/self/fd/2 ] || die 70 "cannot see /proc/self: mount /proc"
   die 74 "descriptor $1, of standard input or output, is closed"
 }
