@@ -104,7 +104,7 @@ class Role:
                 return queue._checked(status, *more)
             # Look each second whether a lease or the queue has ended
             seconds = max(round(min(1, queue.lease / 3, left), 3), 0.001)
-            queue._ask(lambda redis: redis.blmove(name, name, seconds, "RIGHT", "RIGHT"))
+            queue.ask(lambda redis: redis.blmove(name, name, seconds, "RIGHT", "RIGHT"))
 
     def give(self) -> None:
         """Give the role back; without a server, the lease's end does."""
@@ -188,23 +188,25 @@ class Queue:
     def at(url: str, **more: Any) -> Queue:
         """Return the queue at redis://[[USER]:PASSWORD@]HOST[:PORT][/DB]/NAME.
 
-        Or rediss:, or pressure+redis:. What is left out is as for Queue.
+        Or rediss:, or pressure+redis:. What is left out is 127.0.0.1, 6379 and 0,
+        whatever the environment says.
         """
         parts = urllib.parse.urlsplit(url)
         place = re.fullmatch(r"/+(?:([0-9]+)/)?(.+)", parts.path)
-        scheme = parts.scheme.removeprefix("pressure+")
+        scheme = parts.scheme.removeprefix("pressure+").removesuffix("+list")
         try:
             if not place or scheme not in ("redis", "rediss"):
                 raise ValueError
-            port, db = parts.port, int(place[1]) if place[1] else None
+            port, db = parts.port, int(place[1] or 0)
         except ValueError:
             shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
             raise Invalid(f"no queue at '{shown[:200]}': redis://HOST:PORT/DB/NAME", 65,
                           "pressure") from None
         user, password = (urllib.parse.unquote(word) if word else None
                           for word in (parts.username, parts.password))
-        given = {"host": parts.hostname or None, "port": port, "db": db, "username": user,
-                 "password": password, "tls": scheme == "rediss", **more}
+        given = {"host": parts.hostname or "127.0.0.1", "port": 6379 if port is None else port,
+                 "db": db, "username": user, "password": password, "tls": scheme == "rediss",
+                 **more}
         return Queue(urllib.parse.unquote_to_bytes(place[2]), **given)
 
     def __repr__(self) -> str:
@@ -231,7 +233,7 @@ class Queue:
 
     def exists(self) -> bool:
         """Return whether it was created and not deleted."""
-        return bool(self._ask(lambda redis: redis.exists(self.key(":bound"))))
+        return bool(self.ask(lambda redis: redis.exists(self.key(":bound"))))
 
     def length(self) -> int:
         """Return the number of messages in it now."""
@@ -296,7 +298,7 @@ class Queue:
 
     def info(self) -> dict[str, Any]:
         """Return the server's INFO."""
-        return dict(self._ask(lambda redis: redis.info()))
+        return dict(self.ask(lambda redis: redis.info()))
 
     def doctor(self, *, force: bool = False) -> list[Finding]:
         """Set right what clients that died have left.
@@ -318,7 +320,7 @@ class Queue:
         warnings.warn("keep the names of your queues", DeprecationWarning, stacklevel=2)
         start, end = self.prefix + b":", b":bound"
         pattern = re.sub(rb"[][*?\\^]", rb"\\\g<0>", start) + b"*" + end
-        for key in self._ask(lambda redis: sorted(redis.scan_iter(match=pattern))):
+        for key in self.ask(lambda redis: sorted(redis.scan_iter(match=pattern))):
             other = copy.copy(self)
             other.raw = key[len(start):-len(end)]
             other.name = other.raw.decode(errors="replace")
@@ -339,7 +341,7 @@ class Queue:
             self._script = client.register_script(text)
         return self._script
 
-    def _ask(self, question: Callable[[Any], T]) -> T:
+    def ask(self, question: Callable[[Any], T]) -> T:
         """Return what the question gets from redis-py's client."""
         client = self._connected().registered_client
         return self._answer(lambda: question(client), 69)

@@ -583,7 +583,7 @@ def test_a_server_that_dies(tmp_path):
         here.create()
         with ThreadPoolExecutor(1) as pool:
             getting = pool.submit(here.get)
-            wait_for(lambda: here._ask(lambda redis: redis.exists(here.key(":consumer_lease"))))
+            wait_for(lambda: here.ask(lambda redis: redis.exists(here.key(":consumer_lease"))))
             dying.kill()
             with pytest.raises(Unreachable):
                 getting.result(60)

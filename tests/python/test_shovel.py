@@ -15,7 +15,7 @@ import pytest
 
 from conftest import ROOT, listening, need, wait_for
 from engine import end_launches, pop, push, refused
-from moving import ANY, Stopping, filled, moments, move, short_leases  # noqa: F401
+from moving import ANY, LEASE, Stopping, filled, moments, move, short_leases  # noqa: F401
 from servers import Beanstalkd, Moto, Rabbit, Redis, free, here_too, module
 
 from flatq import Busy, Denied, Empty, Invalid, Missing, NotYours, Queue, Unreachable
@@ -124,6 +124,13 @@ class Pressure(Served):
         pressure.Queue.at(self.url).create()
 
 
+class List(Served):
+    module, kind = "redis", Redis
+
+    def made(self, at, flatq, request):
+        self.url = f"redis+list://{at}/there"
+
+
 class Amqp(Served):
     module, kind, queue = "pika", Rabbit, "classic"
 
@@ -169,11 +176,11 @@ class Fifo(Sqs):
 #: `make test` does not install moto and boto3, and RabbitMQ takes some seconds to start
 FULL = {"sqs": Sqs, "fifo": Fifo, "amqp": Amqp, "quorum": Quorum}
 ENDS = {"local": Here, "door": Door, "ssh": Ssh, "stalk": Stalk, "tube": Tube, "redis": Pressure,
-        **FULL}
+        "list": List, **FULL}
 #: Nothing to kill; and moto keeps its messages in memory
 LASTING = {"local", "ssh", "sqs", "fifo"}
 #: A second copy is stored, unless it is refused for its key
-COPIES = {"stalk", "tube", "redis", "sqs", "amqp", "quorum"}
+COPIES = {"stalk", "tube", "redis", "list", "sqs", "amqp", "quorum"}
 
 
 def ends(*without):
@@ -383,7 +390,7 @@ def test_too_large_for_another_end(flatq, far, kind, short_leases):
             b"small", b"x" * 200]
 
 
-@ends("local", "ssh", "redis", "door", "stalk")
+@ends("local", "ssh", "redis", "list", "door", "stalk")
 def test_too_large_for_it(flatq, far, kind):
     """It is set aside here, with one line."""
     size = 70_000 if kind == "tube" else 1_000_001
@@ -395,7 +402,7 @@ def test_too_large_for_it(flatq, far, kind):
     assert move(far.url, "back") == 1 and drained("back") == [b"small"]
 
 
-@ends("tube", "stalk", "door", "ssh", "local")
+@ends("tube", "stalk", "list", "door", "ssh", "local")
 def test_no_such_queue(flatq, far, kind):
     """It has to be created first. (The others create it, or wait for it.)"""
     push(flatq, b"1", "here")
@@ -406,6 +413,36 @@ def test_no_such_queue(flatq, far, kind):
 
 
 # ---- what one kind of end has of its own
+
+
+def test_a_list_and_its_usual_clients(flatq, tmp_path, request, short_leases):
+    """They push and pop beside the shovel. One that was overtaken settles nothing, and the message
+    comes again with its key."""
+    far = List(flatq, tmp_path / "far", request)
+    client = module("redis").Redis(port=far.server.port)
+    client.lpush("there", "1", "2", "2")
+    slow, quick = source(far.url), source(far.url)
+    first = slow.take(0)
+    with pytest.raises(Busy):
+        quick.take(0)
+    assert (first.body, client.rpop("there")) == (b"1", b"2")
+    time.sleep(LEASE + 1)  # the lease
+    again = quick.take(0)
+    with pytest.raises(NotYours):
+        first.done()
+    assert (again.body, again.key) == (b"1", first.key)
+    again.done()
+    second = quick.take(0)
+    assert second.body == b"2" and second.key != again.key
+    quick.close()
+    assert slow.take(0).body == b"2" and client.llen("there") == 0
+
+
+def test_a_url_of_redis_says_which_kind(flatq, monkeypatch):
+    """Its host and port are its own, whatever the environment says."""
+    monkeypatch.setenv("REDIS_PORT", "1")
+    refused(flatq("shovel", "redis://h/q", "here"), 65, text=b"redis+list://")
+    assert pressure.Queue.at("redis://h/q").port == 6379
 
 
 def test_priority_and_lease_stay(flatq, tmp_path, request):
@@ -579,7 +616,7 @@ def test_what_sqs_says():
 
 @pytest.mark.parametrize("words", [[], ["--once"]])
 @pytest.mark.parametrize("place, missing", [
-    ("amqp://h/q", "pika"), ("sqs://q", "boto3"), ("pressure+redis://127.0.0.1:1/0/q", "redis"),
+    ("amqp://h/q", "pika"), ("sqs://q", "boto3"), ("redis+list://127.0.0.1:1/q", "redis"),
     ("mqueue:///q", "posix_ipc"), ("beanstalk://h/q", "pystalk")])
 def test_without_its_library(flatq, place, missing, words, tmp_path):
     """One line says what to install, at once, and nothing is taken."""

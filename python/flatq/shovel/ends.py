@@ -22,7 +22,8 @@ _KINDS = {
     "": (".local", "Local"), "ssh": (".local", "Local"), "beanstalk": (".tube", "Tube"),
     "amqp": (".amqp", "Amqp"), "amqps": (".amqp", "Amqp"), "sqs": (".sqs", "Sqs"),
     "mqueue": ("..mqueue", "Kernel"), "pressure+redis": (".redis", "Pressure"),
-    "pressure+rediss": (".redis", "Pressure"),
+    "pressure+rediss": (".redis", "Pressure"), "redis+list": (".redis", "List"),
+    "rediss+list": (".redis", "List"),
 }
 
 
@@ -112,9 +113,12 @@ def _end(place: str) -> Any:
         kind = "ssh" if colon else ""
     # Without the password
     name = printable(os.fsencode(place.rpartition("@")[2]))
+    if kind in ("redis", "rediss"):
+        raise Invalid(f"'{name}': {kind}+list:// is a plain list, pressure+{kind}:// a queue of"
+                      " pressure's", 65)
     if kind not in _KINDS:
         raise Invalid(f"'{name}': QUEUE, HOST:PORT/QUEUE, or ssh, beanstalk, amqp, sqs,"
-                      " pressure+redis or mqueue with ://: see flatq shovel -h", 65)
+                      " redis+list, pressure+redis or mqueue with ://: see flatq shovel -h", 65)
     module, end = _KINDS[kind]
     try:
         return getattr(importlib.import_module(module, __package__), end)(place)

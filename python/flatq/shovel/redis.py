@@ -1,20 +1,30 @@
-"""A pressure queue, as an end of a shovel. It needs a Redis with `appendfsync always`."""
+"""Queues on Redis as ends of a shovel: pressure's, and plain lists.
+
+The Redis needs `appendfsync always`.
+"""
 
 from __future__ import annotations
 
 import re
+import secrets
+import time
 
 from .. import pressure
-from ..errors import Busy, NotYours
+from ..errors import Busy, Empty, NotYours
 from .ends import LEASE, Parcel, Source, Target, key_of
+
+
+def _at(url: str) -> tuple[pressure.Queue, str]:
+    """Return the queue at a URL, and its name, without the password."""
+    pressure.library()
+    return pressure.Queue.at(url), re.sub(r"//[^/@]*@", "//", url)
 
 
 class Pressure(Source, Target):
     """We are the queue's consumer while a message is in hand, which stays at its head."""
 
     def __init__(self, url: str) -> None:
-        pressure.library()
-        self.queue, self.name = pressure.Queue.at(url), re.sub(r"//[^/@]*@", "//", url)
+        self.queue, self.name = _at(url)
 
     def give(self, parcel: Parcel, wait: float) -> None:
         # If we are killed while we wait for room, other producers are kept out for a second
@@ -42,3 +52,79 @@ class Pressure(Source, Target):
 
         return Parcel(message.body, key_of(self.name, start, place, body=message.body), done=done,
                       keep=message.keep, back=message.role.give)
+
+
+#: KEYS: owner, hand, list, key; ARGV: action, our name, milliseconds, body. Only the owner ends
+#: what is in hand: another may have taken over when its lease had ended
+_STEP = """
+local owner = redis.call('get', KEYS[1])
+if ARGV[1] == 'own' and (not owner or owner == ARGV[2]) then
+  redis.call('set', KEYS[1], ARGV[2], 'px', ARGV[3])
+  return 1
+end
+if owner ~= ARGV[2] then return 0 end
+if ARGV[1] == 'leave' then return redis.call('del', KEYS[1]) end
+if redis.call('lrem', KEYS[2], 1, ARGV[4]) == 0 then return 0 end
+if ARGV[1] == 'back' then redis.call('rpush', KEYS[3], ARGV[4]) else redis.call('del', KEYS[4]) end
+return 1
+"""
+
+
+class List(Source, Target):
+    """A plain list: producers LPUSH, consumers take from its end.
+
+    What is in hand lies in KEY:flatq, and KEY:flatq:key has its parcel's key. One shovel at a time
+    takes from a list: KEY:flatq:owner is its name, for a lease.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.queue, self.name = _at(url)
+        self.list, self.us = self.queue.raw, secrets.token_hex(8)
+        self.owner, self.hand, self.key = (
+            self.list + end for end in (b":flatq:owner", b":flatq", b":flatq:key"))
+
+    def give(self, parcel: Parcel, wait: float) -> None:
+        self.queue.ask(lambda redis: redis.lpush(self.list, parcel.body))
+
+    def take(self, wait: float) -> Parcel:
+        end = time.monotonic() + wait
+        while True:
+            self._own()
+            # First what a shovel had in hand that was killed
+            body = self.queue.ask(lambda redis: redis.lindex(self.hand, -1))
+            left = min(end - time.monotonic(), LEASE / 3)
+            if body is None and left <= 0:
+                body = self.queue.ask(
+                    lambda redis: redis.lmove(self.list, self.hand, "RIGHT", "LEFT"))
+                if body is None:
+                    raise Empty(f"{self.name}: nothing there", 66)
+            elif body is None:
+                body = self._wait(max(left, 0.01))
+            if body is not None:
+                return self._parcel(body)
+
+    def _wait(self, seconds: float) -> bytes | None:
+        return self.queue.ask(  # type: ignore[no-any-return]
+            lambda redis: redis.blmove(self.list, self.hand, seconds, "RIGHT", "LEFT"))
+
+    def _parcel(self, body: bytes) -> Parcel:
+        self.queue.ask(lambda redis: redis.set(self.key, secrets.token_hex(8), nx=True))
+        key = self.queue.ask(lambda redis: redis.get(self.key))
+        return Parcel(body, key_of(self.name, key, body=body), keep=self._own,
+                      done=lambda: self._end("done", body), back=lambda: self._end("back", body))
+
+    def close(self) -> None:
+        self._step("leave")
+
+    def _own(self) -> None:
+        if not self._step("own"):
+            raise Busy(f"{self.name}: another shovel takes from it", 73)
+
+    def _end(self, action: str, body: bytes) -> None:
+        if not self._step(action, body):
+            raise NotYours(f"{self.name}: another shovel has taken the message over", 66)
+
+    def _step(self, action: str, body: bytes = b"") -> int:
+        return int(self.queue.ask(lambda redis: redis.eval(
+            _STEP, 4, self.owner, self.hand, self.list, self.key, action, self.us, LEASE * 1000,
+            body)))
