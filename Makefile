@@ -99,7 +99,7 @@ tables:
 # headers.
 install:
 	mkdir -p '$(DESTDIR)$(PREFIX)/bin' '$(DESTDIR)$(PREFIX)/share/man/man1'
-	for file in launch lib/* lib/*/* lib/*/*/*; do \
+	for file in lib/* lib/*/* lib/*/*/*; do \
 	  [ -f "$$file" ] || continue; \
 	  case $$file in *.md | lib/completion/* | lib/man/* | lib/systemd/*) continue ;; esac; \
 	  to='$(DESTDIR)$(LIBEXEC)/'"$${file#lib/}"; \
@@ -110,8 +110,8 @@ install:
 	printf '#!/bin/sh\nexec '\''%s/flatq'\'' "$$@"\n' '$(LIBEXEC)' >'$(DESTDIR)$(PREFIX)/bin/flatq'
 	chmod 755 '$(DESTDIR)$(PREFIX)/bin/flatq'
 	cd lib && awk -v libexec='$(LIBEXEC)' -v version='$(VERSION)' -f man/flatq.awk flatq \
-	  $$(sed -n '/^flatq_verbs=/,/"$$/{s/^flatq_verbs=//;s/["\\]//g;p;}' flatq) \
-	  ../launch handler beanstalk small-stalk http \
+	  $$(sed -n "s/^verbs_[a-z]*='\(.*\)'/\1/p" flatq) \
+	  handler beanstalk small-stalk http \
 	  >'$(DESTDIR)$(MANPAGE)'
 	chmod 644 '$(DESTDIR)$(MANPAGE)'
 	for pair in $(COMPLETION); do \

@@ -1,4 +1,4 @@
-"""setuptools, in a copy of this directory where ../lib and ../launch are flatq/sh. So a build
+"""setuptools, in a copy of this directory where ../lib is flatq/sh. So a build
 writes nothing here. There is no sdist, which would lack ../lib."""
 
 import os
@@ -37,7 +37,6 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
             if path.is_file() and path.suffix != ".md" and path.parent.name not in (
                     "completion", "man", "systemd"):
                 _copy(path, stage / "flatq/sh" / path.relative_to(lib))
-        _copy(HERE.parent / "launch", stage / "flatq/sh/launch")
         _copy(HERE.parent / "LICENSE", stage / "LICENSE")
         version = re.search(r"(?m)^flatq_version=(.+)$", (stage / "flatq/sh/flatq").read_text())
         (stage / "VERSION").write_text(version[1])

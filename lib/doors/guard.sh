@@ -255,7 +255,7 @@ guard_ncat_says() {
 }
 
 guard_say() {
-  printf 'launch: %s\n' "$1" >&5
+  printf '%s: %s\n' "${shell_name:-serve}" "$1" >&5
 }
 
 # guard_end - end what runs, and wait for that

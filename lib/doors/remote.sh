@@ -12,6 +12,9 @@
 remote() {
   remote_directory='' remote_pid='' remote_watcher='' remote_noted='' remote_asked='' \
     remote_held='' remote_total=0 request=''
+  case " $*" in
+  *' --'[!\ ]*) need engine/long; long_read "$FLATQ_VERB" "$@"; eval "set -- $long_words" ;;
+  esac
   remote_host_read
   remote_look "$@"
   trap '[ -z "$remote_directory" ] || rm -rf "$remote_directory"' EXIT
@@ -64,7 +67,7 @@ remote_host_read() {
 # does not know; remote_most, the seconds in which something has to move; and what a pop asks for
 remote_look() {
   remote_named=1 remote_most=20 remote_wait='' remote_left=1 remote_mark=
-  while getopts :hp:d:t:k:w:n:r:s:b:m:aelf06 option; do
+  while getopts :hp:d:t:k:w:n:r:s:b:m:aelf06P option; do
     case $FLATQ_VERB$option in
     push[en]) die 64 '-e and -n do not go with -H: the message is all of the input' ;;
     *h | pop[!wnl06]) other_option ;;
@@ -83,7 +86,8 @@ remote_look() {
   [ "$remote_left" = 1 ] || [ -n "$remote_mark" ] || die 64 '-n needs -l, -0 or -6'
   [ "$remote_left" != 0 ] || die 65 '-n takes a number from 1'
   case $FLATQ_VERB in
-  log | top | work | doctor | import | claim | settle | unclaim | pressure | mqueue | shovel | door)
+  log | top | work | doctor | import | claim | settle | unclaim | pressure | mqueue | shovel | \
+    door | serve)
     die 64 "$FLATQ_VERB works on the machine that has the spool" ;;
   push | pop | reserve | drain | kick | peek | create | close)
     [ $# -gt 0 ] || [ "$FLATQ_QUEUE" = default ] || remote_named= ;;

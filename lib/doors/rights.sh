@@ -1,5 +1,5 @@
 # doors/rights.sh - what a client of the line door may do: its verbs, and the limits of `flatq door`
-# and `launch line`
+# and `flatq serve line`
 #
 # A client that may use a verb may use all its options. `log` is no verb of the line door: it shows
 # the events of all clients.
@@ -7,33 +7,30 @@
 handler_verbs="push pop reserve delete release touch bury kick peek list stat create close drain \
 drop wal"
 
-# rights_read WORD VALUE ... - set the limit WORD to VALUE, and add both, quoted, to rights_words;
-# return 1 if WORD is no limit
+# rights_read LETTER VALUE - set a limit of `flatq door`, and add both, quoted, to rights_words
 rights_read() {
-  case ${1-} in
-  --allow | --queues | --bytes) ;;
-  *) return 1 ;;
-  esac
-  case ${2-} in
-  *[!,]*) ;;
-  *) usage ;;
-  esac
-  # Neither a quote nor a newline may come through: launch gives these words to a shell
   case $2 in
-  *[!A-Za-z0-9+/\;.\$_\(\)*,-]*) die 65 "$1 takes names with commas between them" ;;
+  *[!,]*) ;;
+  *) need engine/usage; option_bad 64 "$1" 'needs a value' ;;
+  esac
+  # Neither a quote nor a newline may come through: serve gives these words to a shell
+  case $2 in
+  *[!A-Za-z0-9+/\;.\$_\(\)*,-]*) 
+    need engine/usage
+    option_bad 65 "$1" 'takes names with commas between them' ;;
   esac
   rights_words="${rights_words:-} $1 '$2'"
   case $1 in
-  --bytes)
-    is_number "$2" 2147483646 || die 65 '--bytes takes a number from 0 to 2147483646'
-    FLATQ_MOST_BYTES=${number#0} ;;
-  --queues) rights_queues=$2 ;;
-  --allow)
+  z) option_number z "$2" 2147483646; FLATQ_MOST_BYTES=${number#0} ;;
+  q) rights_queues=$2 ;;
+  a)
     rights_verbs=$2 rights_rest=$2,
     while [ -n "$rights_rest" ]; do
       case " $handler_verbs " in
       *" ${rights_rest%%,*} "*) ;;
-      *) die 65 "--allow: no verb '${rights_rest%%,*}' in the line door" ;;
+      *)
+        need engine/usage
+        option_bad 65 a "takes verbs of the line door: '${rights_rest%%,*}' is none" ;;
       esac
       rights_rest=${rights_rest#*,}
     done ;;

@@ -9,7 +9,7 @@ several() {
   clock_read
   launch_self=$$-$now
   while [ $# -gt 0 ] && [ "$1" != -- ]; do
-    exec sh "$0" --parent "$launch_self" "$@" 2>&5 5>&- &
+    exec sh "$lib/serve" --parent "$launch_self" "$@" 2>&5 5>&- &
     clock_read
     launch_doors="$launch_doors $!-$now"
     options "$@"

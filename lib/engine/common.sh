@@ -7,16 +7,18 @@
 needed=' '
 
 # shell_forget - unset names that lib reads with a default, and that a caller may have exported for
-# ends of his own. Set FLATQ_VERB, the name at the front of error lines
+# ends of his own. Set FLATQ_VERB, the name of the script
 shell_forget() {
-  unset FLATQ_DOOR OPTARG batch epoch length method names plain putbacks q queue reason request why
+  unset FLATQ_DOOR OPTARG batch epoch length method names plain putbacks q queue reason request \
+    why help_all long_used long_words shell_name
   FLATQ_VERB=${0##*/} shell_own=$$
 }
 
 shell_forget
 
-# shell_reset - undo what of the caller's settings would change a script. Every executable calls it
-# first. From then on 5 is the caller's standard error, and 2 is /dev/null: verbs say in their own
+# shell_reset [WORD ...] - undo what of the caller's settings would change a script. Every
+# executable calls it first. If one of its WORDS begins with `--`, call main again with letters, and
+# exit. From then on 5 is the caller's standard error, and 2 is /dev/null: verbs say in their own
 # words what programs and shells say of a failure. In a door, door_open does that
 shell_reset() {
   LC_ALL=C; export LC_ALL
@@ -59,6 +61,9 @@ shell_reset() {
   1000 | [1-9] | [1-9][0-9] | [1-9][0-9][0-9]) ;;
   *) die 64 'FLATQ_RANGE must be a number from 1 to 1000' ;;
   esac
+  case " $*" in
+  *' --'[!\ ]*) [ -n "${long_words-}" ] || { need engine/long; long_main "$@"; } ;;
+  esac
 }
 
 # disk_failed DIRECTORY [WHAT] - a write below DIRECTORY has failed: set `why` to WHAT (else the
@@ -83,7 +88,7 @@ need() {
 # die CODE TEXT - print one line on standard error, and exit. A door answers its client instead
 die() {
   [ -z "${FLATQ_DOOR:-}" ] || door_die "$@"
-  printf '%s: %s\n' "$FLATQ_VERB" "$2" >&"${shell_quiet:-5}"
+  printf '%s: %s\n' "${shell_name:-$FLATQ_VERB}" "$2" >&"${shell_quiet:-5}"
   exit "$1"
 }
 
@@ -104,8 +109,9 @@ usage() {
 
 # other_option - for the `*)` of getopts: print the help for -h, else exit with the usage line
 other_option() {
-  [ "$option" != h ] || { need engine/usage; help; }
-  usage
+  need engine/usage
+  [ "$option" != h ] || help
+  option_odd
 }
 
 # operands WHAT WORD ... - exit if an option stands behind the first WORD, which is WHAT
@@ -131,7 +137,10 @@ is_number() {
 
 # option_number LETTER VALUE MAX - is_number, or exit. A door may shorten a -w
 option_number() {
-  is_number "$2" "$3" || die 65 "-$1 takes a number from 0 to $3"
+  is_number "$2" "$3" || {
+    need engine/usage
+    option_bad 65 "$1" "takes a number from 0 to $3"
+  }
   [ "$1" != w ] || [ "$number" -le "${door_longest:-$number}" ] || number=$door_longest
 }
 

@@ -8,7 +8,7 @@ complete_words() {
   complete_far='' complete_verb=help complete_before=
   while [ $# -gt 1 ]; do
     case $1 in
-    -H) [ $# -gt 2 ] || return 0; complete_far=1; shift 2 ;;
+    -H | --host) [ $# -gt 2 ] || return 0; complete_far=1; shift 2 ;;
     -*) shift ;;
     *) break ;;
     esac
@@ -36,18 +36,24 @@ complete_header() {
     title_read
     while read -r complete_line; do
       case $complete_line in
-      '#   -'*) complete_line=${complete_line#'#   '} ;;
+      '#   -'?', --'*) complete_line=${complete_line#'#   '} ;;
       '#'*) continue ;;
       *) break ;;
       esac
-      complete_option=${complete_line%% *} complete_text=${complete_line#* }
+      complete_letter=${complete_line%%,*} complete_line=${complete_line#*, }
+      complete_long=${complete_line%% *} complete_text=${complete_line#* }
       case $complete_text in
       [A-Z]*)
-        [ "$complete_option" != "$complete_before" ] || complete_takes=${complete_text%% *}
+        case $complete_before in
+        "$complete_letter" | "$complete_long") complete_takes=${complete_text%% *} ;;
+        esac
         complete_text=${complete_text#* } ;;
       esac
+      complete_text=${complete_text#"${complete_text%%[! ]*}"}
       case $complete_is in
-      -*) complete_say "$complete_option" "${complete_text#"${complete_text%%[! ]*}"}" ;;
+      -*)
+        complete_say "$complete_letter" "$complete_text"
+        complete_say "$complete_long" "$complete_text" ;;
       esac
     done
   } <"$lib/$1"

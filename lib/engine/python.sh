@@ -1,10 +1,10 @@
 # engine/python.sh - run the verbs that are written in Python: find the interpreter and the package
 
-# python_option - add the option that getopts has found to python_words: --once, or a number
+# python_option - add the option that getopts has found to python_words: -o, or a number
 python_option() {
-  case $option${OPTARG:-} in
-  -once) python_words="$python_words --once" ;;
-  [nwbz]*)
+  case $option in
+  o) python_words="$python_words -o" ;;
+  [nwbz])
     option_number "$option" "$OPTARG" 4294967295
     python_words="$python_words -$option $number" ;;
   *) other_option ;;

@@ -1,9 +1,54 @@
 # engine/usage.sh - how a verb ends early: usage, help, closed standard streams, a signal
 
-# usage_exit [TEXT] - exit with the usage line. `make install` makes a command of flatq alone
+# usage_exit [TEXT [HINT]] - exit with the usage line. `make install` makes a command of flatq alone
 usage_exit() {
+  [ -z "${2-}" ] || die 64 "$1; $2"
   [ "${0##*/}" = "$FLATQ_VERB" ] || die 64 "${1:-usage}: see flatq $FLATQ_VERB -h"
   die 64 "${1:-usage}: see $FLATQ_VERB -h"
+}
+
+# option_bad CODE LETTER TEXT - exit with the option, by the name that was given, and TEXT
+option_bad() {
+  bad_option=-$2
+  case " ${long_used-}" in
+  *" $2="*) bad_option=${long_used##*"$2="} bad_option=${bad_option%% *} ;;
+  esac
+  [ "$1" = 64 ] || die "$1" "$bad_option $3"
+  usage_exit "$bad_option $3"
+}
+
+# option_odd - exit: getopts has met an option that is unknown, or needs a value
+option_odd() {
+  [ "$option" = '?' ] || option_bad 64 "$OPTARG" 'needs a value'
+  near "-$OPTARG"
+  usage_exit "unknown option '$near_shown'"
+}
+
+# near WORD NAME ... - set near_shown to WORD, as a terminal can show it; and near_said to `did you
+# mean NAME?` for the first NAME that WORD becomes by one letter more, one less, another one, or two
+# that change places
+near() {
+  near_word=$1 near_shown=$1 near_said=
+  shift
+  case $near_word in
+  *[!A-Za-z0-9_-]* | ?????????????????????????????????????????*)
+    near_shown=$(printf '%s' "$near_word" | tr -cd '[:print:]' | cut -c1-40) ;;
+  esac
+  for near_name in "$@"; do
+    near_is=$near_word near_of=$near_name
+    # Leave out what both begin with, then what both end with
+    while [ -n "$near_is" ] && [ "${near_is%"${near_is#?}"}" = "${near_of%"${near_of#?}"}" ]; do
+      near_is=${near_is#?} near_of=${near_of#?}
+    done
+    while [ -n "$near_is" ] && [ "${near_is#"${near_is%?}"}" = "${near_of#"${near_of%?}"}" ]; do
+      near_is=${near_is%?} near_of=${near_of%?}
+    done
+    case $near_is:$near_of in
+    ?: | :? | ?:? | "${near_of#?}${near_of%?}:"??)
+      near_said="did you mean $near_name?"
+      return 0 ;;
+    esac
+  done
 }
 
 # shell_closed STREAM - exit: standard input or output is closed, or there is no /proc
@@ -18,16 +63,21 @@ title_read() {
   while read -r title_more && [ "$title_more" != '#' ]; do title="$title ${title_more#'#   '}"; done
 }
 
-# help - print the verb's own header
+# help - print the verb's header, up to the end of its Exit; with help_all, the whole header
 help() {
+  help_part=
   {
     read -r help_line
     while read -r help_line; do
       case $help_line in
-      '# shellcheck'*) ;;
-      '#'*) help_line=${help_line#'#'}; help_say "${help_line#' '}" ;;
+      '# shellcheck'*) continue ;;
+      '# Exit'*) help_part=Exit ;;
+      '#') [ "$help_part${help_all-}" != Exit ] || break ;;
+      '#'*) ;;
       *) break ;;
       esac
+      help_line=${help_line#'#'}
+      help_say "${help_line#' '}"
     done
   } <"$lib/$FLATQ_VERB"
   # So that a door does not take this exit for an end by a signal (door_end)

@@ -1,6 +1,6 @@
 # flatq.awk - write flatq.1 from the headers of the scripts, for `make install`:
-#   awk -v version=0 -v libexec=DIRECTORY -f flatq.awk flatq push pop ... launch handler ...
-# The first file is the command itself; launch and the doors come last.
+#   awk -v version=0 -v libexec=DIRECTORY -f flatq.awk flatq push pop ... handler ...
+# The first file is the command itself; the doors come last.
 
 function text(s) {
   gsub(/\\/, "\\e", s)
@@ -58,11 +58,9 @@ titled {
     heading("DESCRIPTION")
   } else {
     if (files == 2) heading("VERBS")
-    if (name == "launch") {
-      doors = 1
+    if (name == "handler") {
       heading("DOORS")
-      print "The queues for programs that connect. They are not verbs:"
-      print text(libexec "/launch") ", and what it serves beside it; handler is the line door."
+      print "What serve runs for each connection, in " text(libexec) "; handler is the line door."
     }
     printf ".SS %s\n%s.\n", text(usage), text(toupper(substr(what, 1, 1)) substr(what, 2))
   }
@@ -70,13 +68,13 @@ titled {
 }
 
 # An option or an argument; lines below it that are indented further belong to it
-match($0, /^# +(--?[A-Za-z0-9][a-z-]*|[A-Z][A-Z]+)( [A-Z][^ ]*)?  +/) {
+match($0, /^# +(-[A-Za-z0-9], --[a-z0-9-]+|[A-Z][A-Z]+)( [A-Z][^ ]*)?  +/) {
   line = substr($0, RLENGTH + 1)
   key = substr($0, 1, RLENGTH)
   sub(/^# +/, "", key)
   sub(/ +$/, "", key)
   printf ".TP\n.B %s\n%s\n", text(key), text(line)
-  if (key ~ /^-/ && files > 1 && !doors) {
+  if (key ~ /^-/ && files > 1) {
     if (!(key in having)) keys[++count] = key
     having[key] = having[key] (key in having && having[key] != "" ? ", " : "") name
   }
@@ -108,19 +106,17 @@ bullet { bullet = 0; gap = 1 }
 /^#     / { if (!lines) print ".nf"; lines = 1; sub(/^#     /, ""); print text($0); next }
 { sub(/^# */, ""); fill(); if (gap) print ".PP"; gap = 0; print text($0) }
 
-# option_index() - each option of a verb and the verbs that take it: letters first, then words
+# option_index() - each option of a verb and the verbs that take it
 function option_index(  i, j, key) {
   heading("OPTIONS")
   print "Which verbs take an option; what it means stands under each verb."
   for (i = 2; i <= count; i++) {
     key = keys[i]
-    for (j = i - 1; j > 0 && rank(keys[j]) > rank(key); j--) keys[j + 1] = keys[j]
+    for (j = i - 1; j > 0 && keys[j] > key; j--) keys[j + 1] = keys[j]
     keys[j + 1] = key
   }
   for (i = 1; i <= count; i++) printf ".TP\n.B %s\n%s\n", text(keys[i]), having[keys[i]]
 }
-
-function rank(key) { return (key ~ /^--/ ? "2" : "1") key }
 
 function variable(name, what) { print ".TP\n.B " name "\n" what }
 
@@ -147,7 +143,7 @@ END {
   variable("FLATQ_SSH",
     "what \\-H ssh://HOST and shovel run to connect, split at blanks; ssh \\-o " \
     "BatchMode=yes where it is not set")
-  variable("API_KEY", "the key that every client of launch http has to send")
+  variable("API_KEY", "the key that every client of serve http has to send")
   variable("TMPDIR", "where -H and top put temporary files; /tmp where it is not set")
   variable("TZ", "the time zone in which log prints times; the system's where it is not set")
   variable("FLATQ_PROC", "for tests: a directory that is read in place of /proc")

@@ -118,10 +118,10 @@ def test_puts_run_the_checkpoint(shell, flatq, name, put):
 
 
 @pytest.mark.new
-@pytest.mark.parametrize("name", ["handler", "beanstalk", "small-stalk", "http", "./launch"])
+@pytest.mark.parametrize("name", ["handler", "beanstalk", "small-stalk", "http", "serve"])
 def test_help_of_a_door(flatq, name):
     said = flatq(name, "-h", check=0).out
-    assert said.startswith(b"launch [" if name == "./launch" else f"{name} - ".encode())
+    assert said.startswith(b"serve [" if name == "serve" else f"{name} - ".encode())
     assert b"\nExit: " in said and not flatq.spool.exists()
 
 
@@ -427,7 +427,7 @@ def test_clients(door, flatq, mode, client):
     push(flatq, b"0123456789" * 20000)
     assert say("pop\\n") == b"0123456789" * 20000
     assert [line for line in one.said().splitlines()
-        if not LOG.fullmatch(line)] == [f"launch: line door on 127.0.0.1 port {one.port}"]
+        if not LOG.fullmatch(line)] == [f"serve: line door on 127.0.0.1 port {one.port}"]
 
 
 @BOTH
@@ -526,7 +526,7 @@ def serve(request, flatq, launched, free_port, tmp_path):
         elif transport == "unix":
             at = tmp_path / "socket"
             need("ncat")
-            flatq.start("./launch", door, *words, "-l", f"unix:{at}", stdin=subprocess.DEVNULL)
+            flatq.start("serve", door, *words, "-l", f"unix:{at}", stdin=subprocess.DEVNULL)
             request.addfinalizer(lambda: end_launches(flatq.spool, *flatq.started))
         elif transport == "socat":
             by_socat(flatq, name, at)

@@ -378,7 +378,7 @@ def traced(flatq):
     def start(*words):
         port = free()
         process = subprocess.Popen([need("strace"), "-D", "-qq", "-o", flatq.home / "trace", *words,
-            "--", *flatq.command("./launch", "line", "-k", "-p", str(port))],
+            "--", *flatq.command("serve", "line", "-k", "-p", str(port))],
             env=flatq.environment(None), cwd=flatq.home, start_new_session=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         flatq.started.append(process)
@@ -442,7 +442,7 @@ def beside(pid):
 
 @pytest.mark.parametrize("stopped", [0, 1], ids=["the clock", "what runs ncat"])
 def test_what_somebody_has_stopped_does_not_keep_launch(shell, flatq, free_port, stopped):
-    process = flatq.start("./launch", "line", "-k", "-p", str(free_port))
+    process = flatq.start("serve", "line", "-k", "-p", str(free_port))
     connect(free_port).close()
     os.kill(beside(process.pid)[stopped], signal.SIGSTOP)
     process.terminate()
@@ -454,7 +454,7 @@ def test_an_ncat_that_cannot_be_run_is_not_tried_for_ever(shell, flatq, stub):
     """It was removed, or its library. launch used to try again at full speed."""
     for code in (126, 127):
         stub("ncat", f"exit {code}")
-        assert flatq("./launch", check=69, timeout=20).out == b""
+        assert flatq("serve", check=69, timeout=20).out == b""
 
 
 @BOTH
@@ -510,9 +510,9 @@ def test_a_port_in_use(shell, flatq, free_port, mode):
     need("ncat")
     # also if a connection of another test still waits for its end there
     with socket.create_server(("127.0.0.1", free_port)):
-        done = flatq("./launch", "-p", str(free_port), *["-k"] * (mode == "-k"))
+        done = flatq("serve", "-p", str(free_port), *["-k"] * (mode == "-k"))
     assert (done.status, done.out) == (75, b"")
-    assert done.err == b"launch: bind to 127.0.0.1:%d: Address already in use.\n" % free_port
+    assert done.err == b"serve: bind to 127.0.0.1:%d: Address already in use.\n" % free_port
     all_gone(flatq.spool)
 
 
@@ -526,9 +526,9 @@ def test_a_port_in_use(shell, flatq, free_port, mode):
 ])
 def test_options_refused(shell, flatq, args, status):
     need("ncat")
-    done = flatq("./launch", *args, timeout=100)
+    done = flatq("serve", *args, timeout=100)
     assert (done.status, done.out) == (status, b""), done
-    assert done.err.startswith(b"launch: ") and done.err.count(b"\n") <= (1 if status != 69
+    assert done.err.startswith(b"serve: ") and done.err.count(b"\n") <= (1 if status != 69
         else 9), done
 
 
@@ -541,7 +541,7 @@ def test_defaults(flatq, stub, name, port, most):
     said = flatq.home / "said"
     stub("ncat", f'printf "%s\\n" "$*" "$FLATQ_MOST_BYTES" "$FLATQ_HANDLER" >{said}\nexit 2')
     for args, limit in (((), ""), (("-z", "0"), most), (("-z", "00"), most), (("-z", "10"), "10")):
-        flatq("./launch", name, *args, timeout=20)
+        flatq("serve", name, *args, timeout=20)
         words, bytes_, handler = said.read_text().splitlines()[-3:]
         assert words.endswith(f" 127.0.0.1 {port}"), words
         assert (bytes_, os.path.basename(handler)) == (limit, "handler" if name == "line" else name)
@@ -554,7 +554,7 @@ def test_defaults(flatq, stub, name, port, most):
 def by_path(flatq, tmp_path):
     """by_path(WORD ...) starts a door at the socket by_path.at."""
     need("ncat")
-    start = lambda *words, **more: flatq.start("./launch", *words, "-l", f"unix:{start.at}",
+    start = lambda *words, **more: flatq.start("serve", *words, "-l", f"unix:{start.at}",
         stdin=subprocess.DEVNULL, **more)
     start.at = tmp_path / "socket"
     yield start
@@ -571,7 +571,7 @@ def refuses(by_path, *words, code, text):
     """A launch that begins and ends with one line about the socket."""
     one = by_path(*words, stderr=subprocess.PIPE)
     assert one.wait(60) == code
-    assert one.stderr.read().decode() == f"launch: {text % by_path.at}\n"
+    assert one.stderr.read().decode() == f"serve: {text % by_path.at}\n"
 
 
 def sleeper(pid):
@@ -673,7 +673,7 @@ def several(flatq, tmp_path):
     def start(*words, up=()):
         need("ncat")
         with errors.open("wb") as log:
-            process = flatq.start("./launch", *words, stdin=subprocess.DEVNULL, stderr=log)
+            process = flatq.start("serve", *words, stdin=subprocess.DEVNULL, stderr=log)
         wait_for(lambda: process.poll() is not None or all(map(listening, up)), "the doors")
         process.said = errors.read_text
         return process
@@ -747,7 +747,7 @@ def test_as_process_1(flatq, free_port):
     need("unshare")
     process = subprocess.Popen(
         ["unshare", "--fork", "--pid", "--mount-proc",
-        *flatq.command("./launch", "http", "-p", str(free_port))], env=flatq.env, cwd=flatq.home,
+        *flatq.command("serve", "http", "-p", str(free_port))], env=flatq.env, cwd=flatq.home,
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         start_new_session=True)
     flatq.started.append(process)

@@ -111,7 +111,7 @@ def test_tables_on_a_terminal(far, flatq):
     assert shown("list") == ("QUEUE\njobs\n", 0) and shown("list", "--plain") == ("jobs\n", 0)
     assert shown("list", "jobs")[0].startswith("ID  STATE  PRIORITY") and shown("stat",
         "jobs")[0].startswith("QUEUE  READY  DELAYED")
-    assert shown("stat", "-h")[0].startswith("stat [--plain]") and shown("peek", "jobs") == ("x", 0)
+    assert shown("stat", "-h")[0].startswith("stat [OPTION]") and shown("peek", "jobs") == ("x", 0)
     assert shown("stat", "nothing") == ("", 66)
 
 
@@ -191,7 +191,7 @@ def test_where_the_output_is_full(far, flatq, verb, said):
     push(flatq, b"kept", "jobs")
     done = far.run(verb, "jobs", input=b"y", stdout=open("/dev/full", "wb"))
     assert done.returncode == 74 and done.stderr.count(b"\n") == 1, done
-    assert done.stderr.startswith(b"%s: %s" % (verb.encode(), said)), done
+    assert done.stderr.startswith(b"flatq %s: %s" % (verb.encode(), said)), done
     if not said:
         closed = far.run(verb, "jobs", before=["sh", "-c", 'exec "$@" >&-', "sh"])
         assert closed.returncode == 74 and b"is closed" in closed.stderr
@@ -363,7 +363,7 @@ def test_a_door_at_a_socket(flatq, tmp_path, monkeypatch):
     at = f"unix:{tmp_path}/a socket"
     far = Far(flatq, at)
     refused(far("push", "jobs", input=b"x"), 68, "push")
-    door = flatq.start("./launch", "-k", "-l", at, stdin=subprocess.DEVNULL,
+    door = flatq.start("serve", "-k", "-l", at, stdin=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL)
     try:
         wait_for((tmp_path / "a socket").exists, "the door")

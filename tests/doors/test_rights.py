@@ -153,10 +153,10 @@ WRONG = {
 def test_a_wrong_limit_is_no_limit_less(flatq, limit, code):
     """The door does not serve, and its one line is on standard error: the client's ssh prints
     it."""
-    for words in (("door", *limit), ("./launch", "-p", "1", "line", *limit)):
+    for words in (("door", *limit), ("serve", "-p", "1", "line", *limit)):
         refused(flatq(*words, input=b"list\n"), code)
     assert flatq("door", "x", "list", input=b"list\n").status == 64
-    assert flatq("./launch", "http", "--queues", "a", "-p", "1").status == 64
+    assert flatq("serve", "http", "--queues", "a", "-p", "1").status == 64
 
 
 def test_no_variable_decides_anything(door, flatq, tmp_path):
@@ -187,7 +187,7 @@ def test_launch_has_the_same_limits(shell, flatq, free_port):
     """They are the door's own: those of another door beside it are different."""
     need("ncat")
     push(flatq, b"kept", "other")
-    process = flatq.start("./launch", "line", "--allow", "push,list", "--queues", "mail/*",
+    process = flatq.start("serve", "line", "--allow", "push,list", "--queues", "mail/*",
         "--bytes", "3", "-k", "-p", str(free_port), "http", "-l", f"unix:{flatq.home}/http")
     try:
         wait_for(lambda: listening(free_port), "the door")

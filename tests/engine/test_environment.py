@@ -46,7 +46,7 @@ def test_what_is_stored_is_private(flatq, tmp_path):
 @pytest.mark.parametrize("name", ["KSH_VERSION", "YASH_VERSION", "ZSH_VERSION"])
 def test_another_shell_is_refused(flatq, name):
     """mksh, ksh, yash and zsh say by such a variable what they are."""
-    for words in ("push", "q"), ("work", "-q", "q", "--", "cat"), ("./launch",):
+    for words in ("push", "q"), ("work", "-q", "q", "--", "cat"), ("serve",):
         refused(flatq(*words, env={name: "1"}), 70, words[0].removeprefix("./"),
             text=b"dash, busybox")
     assert flatq("handler", input=b"push q\nx", env={name: "1"}).out.startswith(b"error 70 ")
@@ -68,7 +68,7 @@ def test_what_decides_nothing(shell, flatq, tmp_path, what):
     said = flatq("beanstalk", input=b"put 0 0 9 1\r\nx\r\nreserve\r\nquit\r\n").out
     assert re.fullmatch(rb"INSERTED (\d+)\r\nRESERVED \1 1\r\nx\r\n", said)
     assert flatq("work", "-q", "q", "-w", "0", "--", "cat", check=0).out == b"3"
-    assert flatq("./launch", "-h", check=0).out.startswith(b"launch ")
+    assert flatq("serve", "-h", check=0).out.startswith(b"serve ")
     assert b" push " in flatq("log", "q", check=0).out
     assert flatq("stat", "q", check=0).out.startswith(b"queue q\nready 0\n")
     assert flatq("doctor", check=0).out == b""

@@ -18,14 +18,14 @@ NOT = [
 
 REFUSED = {
     64: [
-        "flatq push -y", "push -y", "push -p", "push -y q", "push --priority 3", "push a b",
+        "flatq push -y", "push -y", "push -p", "push -y q", "push --priority", "push --lines=1", "push a b",
         "push -n 1 -e", "push -e -l", "push -e -0", "pop -y", "pop -n 2",
         "delete", "delete q:1.1.abc q:1.1.abc", "release", "release q:1.1.abc q:1.1.abc", "touch",
         "touch q:1.1.abc q:1.1.abc", "bury",
         "bury q:1.1.abc q:1.1.abc", "claim", "claim -c me a b", "settle -c me", "settle 5",
         "unclaim", "work", "work -w 0", "work --", "work -z -- true",
-        "work --nonsense -- true", "work -n", "work --max", "work --until-empty=1 true",
-        "work --pid-file", "work --pid-file= -- true",
+        "work --nonsense -- true", "work -n", "work --count", "work --until-empty=1 true",
+        "work --pid-file", "work --pid-file= -- true", "work q -- true",
         "work --daemon=1 -- true", "mqueue", "mqueue x", "mqueue in", "mqueue in -x /a",
         "mqueue in /a b c", "mqueue stat /a b", "pressure", "pressure nothing",
         "pressure put -x", "pressure put a b", "shovel", "shovel a", "shovel a b c", "shovel a a",

@@ -99,7 +99,7 @@ def test_a_worker_that_is_told_twice(flatq, first, tmp_path, number, status):
 
 @both_ways
 def test_several_doors(flatq, first, free_port):
-    process, pid = first("./launch", "line", "-p", str(free_port), "http", "-l",
+    process, pid = first("serve", "line", "-p", str(free_port), "http", "-l",
         f"unix:{flatq.home}/http")
     wait_for(lambda: listening(free_port) and os.path.exists(f"{flatq.home}/http"), "the doors")
     os.kill(pid, signal.SIGTERM)

@@ -614,7 +614,7 @@ def to_full(flatq, *args):
 
 
 @pytest.mark.parametrize("words", ["list", "list q", "stat q", "log q", "doctor q", "doctor -v q",
-    "flatq -h", "flatq kick -h", "handler -h", "./launch -h", "push q", "push -k key q",
+    "flatq -h", "flatq kick -h", "handler -h", "serve -h", "push q", "push -k key q",
     "push -l q"])
 def test_what_cannot_be_printed_is_an_error(shell, flatq, words):
     """What is done is done all the same."""

@@ -806,7 +806,7 @@ def out():
     for name in ("lib", "python"):
         shutil.copytree(ROOT / name, out / "tree" / name,
             ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("launch", "LICENSE"):
+    for name in ("LICENSE",):
         shutil.copy2(ROOT / name, out / "tree")
     before = sorted(out.glob("tree/**/*"))
     pip("wheel", "--no-deps", "-w", out, out / "tree/python")
@@ -849,7 +849,7 @@ def test_wheel(out, run):
     shell = [path for path in LIB.rglob("*") if path.is_file() and path.suffix != ".md"
         and path.parent.name not in ("completion", "man", "systemd")]
     modes_there = {str(path.relative_to(LIB)): os.access(path, os.X_OK) for path in shell}
-    assert modes == {**modes_there, "launch": True}
+    assert modes == modes_there
     (metadata,) = out.glob("unpacked/*/METADATA")
     assert {f"Version: {package.__version__}", 'Requires-Dist: pyspark>=4.2; extra == "spark"'} <= {
         *metadata.read_text().splitlines()}
@@ -884,7 +884,7 @@ print(flatq.home())""")
     assert (code, (out / "sold").read_bytes()) == (0, b"z"), error
     said = said.decode().split("\n")
     assert said[0] == "b'resize 7.png'" and said[-2].endswith("site-packages/flatq/sh"), said
-    assert run("sh", Path(said[-2]) / "launch", "-h")[1].startswith(b"launch ")
+    assert run("sh", Path(said[-2]) / "serve", "-h")[1].startswith(b"serve ")
 
 
 @pytest.mark.slow

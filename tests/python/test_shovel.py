@@ -59,7 +59,7 @@ class Door:
 
     def start(self):
         self.process = self.flatq.start(
-            "./launch", self.door, "-k", "-p", str(self.port), *self.words,
+            "serve", self.door, "-k", "-p", str(self.port), *self.words,
             env={"FLATQ_DIR": self.spool},
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         wait_for(lambda: listening(self.port), "the door listens")

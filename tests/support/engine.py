@@ -55,7 +55,7 @@ def refused(result, status, verb=None, *, text=b""):
     assert result.err.count(b"\n") == 1 and result.err.endswith(b"\n"), result
     assert text in result.err, result
     if verb:
-        assert result.err.startswith(verb.encode() + b": "), result
+        assert result.err.startswith((f"{verb}: ".encode(), f"flatq {verb}: ".encode())), result
     return result
 
 

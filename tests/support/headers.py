@@ -14,8 +14,8 @@ LIB = Path(__file__).resolve().parents[2] / "lib"
 
 @dataclass
 class Header:
-    """`verb`, its `arguments` and what it does (`text`) from the first lines; options as (name,
-    value, text); sections by name."""
+    """`verb`, its `arguments` and what it does (`text`) from the first lines; options as (letter,
+    name, value, text); sections by name."""
 
     verb: str
     arguments: str
@@ -37,25 +37,26 @@ def header(path):
     for line in lines[end:]:
         if not line.startswith("#"):
             break
-        option = re.fullmatch(r"# +(--?[A-Za-z0-9][a-z-]*)(?: ([A-Z]\S*))?  +(.+)", line)
-        name = re.match(r"# (Files|Order|Crash|Exit): +", line)
-        if name:
+        option = re.fullmatch(r"#   (-\w), (--[a-z0-9-]+)(?: ([A-Z]\S*))?  +(.+)", line)
+        name = re.match(r"# (Example|Exit|Files|Order|Crash): +", line)
+        if line == "#":
+            section = None
+        elif name:
             section = name[1]
             found.sections[section] = line[name.end():]
         elif section:
             found.sections[section] += " " + line.lstrip("# ")
         elif option:
-            found.options.append((option[1], option[2] or "", option[3]))
+            found.options.append((option[1], option[2], option[3] or "", option[4]))
         elif found.options and line.startswith("#      "):
-            found.options[-1] = (*found.options[-1][:2],
-                found.options[-1][2] + " " + line.lstrip("# "))
+            found.options[-1] = (*found.options[-1][:3],
+                found.options[-1][3] + " " + line.lstrip("# "))
     return found
 
 
 def verbs():
     """The verbs in the order in which `flatq -h` lists them."""
-    said = re.search(r'^flatq_verbs="([^"]*)"', (LIB / "flatq").read_text(), re.M)[1]
-    return said.replace("\\\n", "").split()
+    return " ".join(re.findall(r"^verbs_\w+='(.*)'$", (LIB / "flatq").read_text(), re.M)).split()
 
 
 def cell(text):
@@ -69,13 +70,13 @@ def verbs_table():
 
 
 def options():
-    """{"-p PRIORITY": ["push", ...]}: the verbs that take an option, in the order in which the man
-    page lists them."""
+    """{"-p, --priority NUMBER": ["push", ...]}: the verbs that take an option, in the order in which
+    the man page lists them."""
     found = {}
     for verb in verbs():
-        for name, value, _ in header(LIB / verb).options:
-            found.setdefault(f"{name} {value}".rstrip(), []).append(verb)
-    return dict(sorted(found.items(), key=lambda row: (row[0].startswith("--"), row[0])))
+        for letter, name, value, _ in header(LIB / verb).options:
+            found.setdefault(f"{letter}, {name} {value}".rstrip(), []).append(verb)
+    return dict(sorted(found.items()))
 
 
 def documented():

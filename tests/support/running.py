@@ -116,7 +116,7 @@ class Runner:
 
     def command(self, verb, *args):
         """The argument list: the shell and lib/VERB. A verb with a slash is a path from the top of
-        the tree, as in ./launch."""
+        the tree, as in tests/article/push."""
         path = ROOT / verb if "/" in verb else LIB / verb
         return [self.shell, str(path), *(os.fspath(arg) for arg in args)]
 

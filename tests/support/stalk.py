@@ -166,7 +166,7 @@ class Launched(Ours):
         self.flatq, self.port, self.spool = flatq, port or free(), flatq.spool
         self.errors = flatq.home / f"launch.{self.port}"
         with self.errors.open("wb") as errors:
-            self.process = flatq.start("./launch", door, "-p", str(self.port), *args, env=env,
+            self.process = flatq.start("serve", door, "-p", str(self.port), *args, env=env,
                 stdin=subprocess.DEVNULL, stderr=errors)
         wait_for(lambda: listening(self.port) or self.process.poll() is not None, "the door")
         assert self.process.poll() is None, self.said()

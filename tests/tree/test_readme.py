@@ -102,9 +102,10 @@ def test_coming_from_another_queue(flatq, launched, tmp_path, section):
     executable(tmp_path / "bin/send-one", "exec cat >/dev/null")
     text = (ROOT / COMING).read_text().partition(f"\n## {section}\n")[2].partition("\n## ")[0]
     shown = "".join(re.findall(r"^```console\n(.*?)^```", text, re.M | re.S))
-    items = [item for item in coming()[section] if not item[0].startswith(("IO.", "./launch"))]
+    items = [item for item in coming()[section] if not item[0].startswith(("IO.", "flatq serve"))]
     assert len(items) >= 5
-    for words in [code.split()[1:] for code, _ in coming()[section] if code.startswith("./launch")]:
+    for words in [code.split()[2:] for code, _ in coming()[section]
+            if code.startswith("flatq serve")]:
         door = next((word for word in words if word in DOORS), "line")
         port = launched(*(word for word in words if word != door), door=door).port
         items = [(re.sub(f"(localhost[ :]){DOORS[door]}", rf"\g<1>{port}", code), is_shown)

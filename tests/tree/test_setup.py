@@ -96,10 +96,10 @@ def test_install_and_uninstall(tmp_path, spool):
     assert sorted(path.name for path in (place / "bin").iterdir()) == ["flatq"]
     kept = {str(path.relative_to(place / "libexec/flatq"))
         for path in (place / "libexec/flatq").rglob("*")}
-    assert {*headers.verbs(), "flatq", "engine/common.sh", "handler", "launch"} <= kept
+    assert {*headers.verbs(), "flatq", "engine/common.sh", "handler"} <= kept
     assert not [name for name in kept if name.endswith(".md")]
     page = (place / "share/man/man1/flatq.1").read_text()
-    for name in [*headers.verbs(), "launch", "handler", "beanstalk", r"small\-stalk", "http"]:
+    for name in [*headers.verbs(), "handler", "beanstalk", r"small\-stalk", "http"]:
         assert len(re.findall(rf"^\.SS {re.escape(name)}( |$)", page, re.M)) == 1, name
     # the page's lines hold the long path of this prefix
     done = subprocess.run([need("groff"), "-man", "-ww", "-Tascii", "-rLL=300n"],
@@ -137,7 +137,7 @@ def test_make_run(tmp_path, free_port):
         again = make("run", f"PORT={free_port}", HOME=str(tmp_path))
         assert again.returncode != 0 and again.stdout == ""
         assert again.stderr.startswith(
-            f"launch: bind to 127.0.0.1:{free_port}: Address already in use.\n")
+            f"serve: bind to 127.0.0.1:{free_port}: Address already in use.\n")
         os.killpg(server.pid, signal.SIGINT)
         server.wait(60)
         wait_for(lambda: not left(server), "an end of all that it started")

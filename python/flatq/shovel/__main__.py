@@ -15,15 +15,15 @@ def command(verb: str, words: list[str],
             places: Callable[[list[str]], tuple[str, str]] | None = None) -> NoReturn:
     """Move what the command line asks for, and exit."""
     def main(words: list[str]) -> int:
-        given, names = options(["-1" if word == "--once" else word for word in words], "h1n:w:")
+        given, names = options(words, "hon:w:")
         if places is None and len(names) != 2:
-            raise Usage("shovel [--once] [-n COUNT] [-w SECONDS] FROM TO", 64)
+            raise Usage("shovel [OPTION ...] FROM TO", 64)
         one, other = places(names) if places else (names[0], names[1])
         if one == other:
             raise Usage("FROM and TO are the same", 64)
         count = number("n", given["n"], 1) if "n" in given else None
         patience = number("w", given["w"]) if "w" in given else None
-        shovel = Shovel(source(one), target(other), once="1" in given, count=count,
+        shovel = Shovel(source(one), target(other), once="o" in given, count=count,
                         patience=patience, say=lambda text: complain(f"{verb}: {text}\n"))
         on_signals(shovel.stop)
         try:
