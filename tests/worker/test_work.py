@@ -660,7 +660,7 @@ def test_a_command_out_of_time_has_failed_whatever_it_says(shell, flatq, spool, 
     """It gets TERM, and KILL 5 s later, with all that it has started."""
     push(flatq, b"x")
     began = time.monotonic()
-    done = flatq("work", "-w", "0", "-n", "1", "-d", "9", "--time", "2", "--", "sh", "-c",
+    done = flatq("work", "-w", "0", "-n", "1", "-d", "9", "--timeout", "2", "--", "sh", "-c",
         f"trap '{on_term}' TERM; sleep 100 & {HOLD}", "sh", hold, check=0)
     assert done.out == (b"term\n" if on_term else b"") and b"timeout, again in 9 s" in done.err
     assert time.monotonic() - began > (2 if on_term else 7)
