@@ -6,6 +6,14 @@ tries_over() {
   [ "${1:-$queue_most_tries}" != 0 ] && [ "$slip_tries" -ge "${1:-$queue_most_tries}" ]
 }
 
+# reason_check REASON - exit unless a message can be buried with this REASON
+reason_check() {
+  case $1 in
+  '' | *[!A-Za-z0-9_-]*) die 65 '-r takes letters, digits, - and _' ;;
+  esac
+  [ ${#1} -le 40 ] || die 65 '-r takes 40 bytes at most'
+}
+
 # message_bury PRIORITY REASON - set `slip_path` aside, with PRIORITY; empty: its own. Durable when
 # it returns
 message_bury() {
@@ -44,16 +52,22 @@ message_kick() {
     } ;;
   esac
   slip_count kicks
+  # beanstalkd's `reserves` is TRIES, and goes on
+  [ -n "${stalk_beanstalkd:-}" ] || slip_tries=0
   slip_format
   slip_move "$q/wal/$slip" || return
   queue_log kick
   wake "$q/wait"
 }
 
-# queue_kick COUNT - kick up to COUNT messages, those buried longest or, if none is buried, delayed
-# ones; set `kicked`. Return 75 no room for one, 66 those that are buried are damaged
+# queue_kick COUNT [REASON [FUNCTION]] - kick up to COUNT messages, those buried longest or, if none
+# is buried, delayed ones; set `kicked`. Return 75 no room for one, 66 those that are buried are
+# damaged. With REASON, only those buried with it (empty: with any); FUNCTION instead of
+# message_kick
 queue_kick() {
-  kicked=0 kick_most=$1 kick_place='' kick_damaged=
+  kicked=0 kick_most=$1 kick_place='' kick_damaged='' kick_reason=${2:-}
+  kick_do=${3:-message_kick} kick_not=${3:-*.damaged}
+  [ $# -eq 1 ] || kick_place=buried
   clock_read
   # What is due becomes ready without a kick
   need engine/take engine/window
@@ -69,7 +83,7 @@ queue_kick() {
     # Before kicking fewer than asked for, prove that there are no more
     need engine/proof
     # shellcheck disable=SC2086 # one place or two
-    slips_left ${kick_place:-buried delayed} ! -name '*.damaged'
+    slips_left ${kick_place:-buried delayed} -name "*.${kick_reason:-*}" ! -name "$kick_not"
     case $? in
     0) ;;
     66)
@@ -88,10 +102,13 @@ queue_kick() {
 kick_these() {
   for slip_path in "$@"; do
     [ "$kicked" -lt "$kick_most" ] || return 0
-    [ -e "$slip_path" ] || continue
+    case $slip_path in
+    *."${kick_reason:-${slip_path##*.}}") [ -e "$slip_path" ] || continue ;;
+    *) continue ;;
+    esac
     slip_of "$slip_path"
     slip_parse "$slip" || continue
-    message_kick
+    "$kick_do"
     kick_code=$?
     case $kick_code in
     0) kicked=$((kicked + 1)) kick_place=$kick_from ;;

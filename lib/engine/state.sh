@@ -29,7 +29,8 @@ receipt_find() {
     return $find_code
   }
   if [ -n "$receipt_try" ]; then
-    [ "$slip_tries.$slip_nonce" = "$receipt_try" ] ||
+    # A kick has set TRIES to 0
+    [ "$slip_nonce" = "${receipt_try#*.}" ] ||
       { why="queue '$queue': message $id was reserved again since"; return 66; }
   else
     case $slip_path in
