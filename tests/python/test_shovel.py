@@ -330,7 +330,7 @@ def test_the_shovel_is_killed(flatq, far, kind, moments):
     bodies, kills = filled(flatq, 12), 0
     for words in (("here", far.url), (far.url, "back")):
         for _ in range(3):
-            shovel = Stopping(flatq, moments(1), "--once", *words)
+            shovel = Stopping(flatq, moments(1), "-o", *words)
             if shovel.stops():
                 kills += 1
                 shovel.kill()
@@ -347,7 +347,7 @@ def test_the_other_end_is_killed(flatq, far, kind, moments):
     """Three times each way, anywhere."""
     bodies = filled(flatq, 12)
     for words in (("here", far.url), (far.url, "back")):
-        shovel = Stopping(flatq, moments(3), "--once", *words)
+        shovel = Stopping(flatq, moments(3), "-o", *words)
         while shovel.stops():
             far.kill()
             far.start()
@@ -671,7 +671,7 @@ def test_without_a_stderr_it_goes_on(flatq, how):
     filled(flatq, 3)
     flatq("create", "-b", "2", "there", check=0)
     done = subprocess.run(
-        ["sh", "-c", f'exec "$@" {how}', "sh", sys.executable, "-m", "flatq.shovel", "--once", "-w",
+        ["sh", "-c", f'exec "$@" {how}', "sh", sys.executable, "-m", "flatq.shovel", "-o", "-w",
          "0", "here", "there"], cwd=flatq.home, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         timeout=100, env=flatq.environment({"PYTHONPATH": str(ROOT / "python")}))
     assert (done.returncode, done.stdout) == (75, b"") and Queue("there").qsize() == 2
