@@ -236,7 +236,7 @@ boot_quiet() {
         if (n == 2) { all[queue]; next }
         if (n == 3 && index(places, " " place " ")) { seen[queue]++; next }
         if (n == 4 && place ~ /^(un)?fold$/ && name == "~") { seen[queue]++; next }
-        if (n == 3 && place ~ /^(log|log\.[0-9]+|tended|closed)$/) next
+        if (n == 3 && place ~ /^(log|log\.[0-9]+|tended|paused|closed)$/) next
         if (place == "delayed" && n == 4 && name ~ /^0[0-9]+$/) top[queue "/" name] = queue
         if (place == "delayed" && n == 4 && name ~ /^[0-9]+\.[0-9]+$/) next
         if (place ~ /^(delayed|buried)$/ && n < 6 && name ~ /^[0-9]+$/) next

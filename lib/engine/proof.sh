@@ -101,7 +101,8 @@ nothing_ready() {
 }
 
 # take_nothing - the end of take_message, which saw nothing in take_there: return 0 to look again,
-# 66 if it is proved that nothing is ready, 69 if all are also closed and nothing is delayed
+# 66 if it is proved that nothing is ready, 69 if all are also closed and nothing is delayed. Of
+# what is paused, nothing is handed out
 take_nothing() {
   # shellcheck disable=SC2086 # names without blanks
   queues_nothing $take_there
@@ -109,7 +110,10 @@ take_nothing() {
   case $take_code.$take_open$nothing_delayed in
   0.*) ;;
   66.) why='closed and empty'; return 69 ;;
-  66.*) why='nothing there'; return 66 ;;
+  66.*)
+    why='nothing there'
+    [ -z "$take_paused" ] || why="queue '$take_paused' is paused"
+    return 66 ;;
   *) return $take_code ;;
   esac
   # RACE: a message came meanwhile, and is gone now. Repeat, but not for ever

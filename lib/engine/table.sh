@@ -20,6 +20,7 @@ table_print() {
       if (name == "ready") ready = value
       if (name == "oldest") return ready ? age(value) : "-"
       if (name == "closed") return value ? "yes" : "-"
+      if (name == "paused") return !value ? "-" : value > 4e9 ? "yes" : age(value)
       return value == 0 && (name == "bound" || name == "most-tries") ? "-" : value
     }
     function put(row, column, text) {

@@ -67,11 +67,11 @@ take_message() {
   done
 }
 
-# take_pick QUEUE ... - open the first queue that has a message which is ready: set take_queue,
-# scan_place and scan_name. Set take_there to the queues that exist, and take_open if one is not
-# closed
+# take_pick QUEUE ... - open the first queue that has a message which is ready, and is not paused:
+# set take_queue, scan_place and scan_name. Set take_there to the others that exist, take_paused to
+# one that is paused, and take_open if one is not closed
 take_pick() {
-  take_queue='' take_open='' take_there=
+  take_queue='' take_open='' take_there='' take_paused=
   for take_queue in "$@"; do
     queue_open "$take_queue" || {
       take_code=$?
@@ -79,8 +79,9 @@ take_pick() {
       take_open=1
       continue
     }
-    take_there="$take_there $take_queue"
     queue_put_back_due || return
+    [ -z "$tend_paused" ] || { take_paused=$take_queue take_open=1; continue; }
+    take_there="$take_there $take_queue"
     queue_scan
     [ -z "$scan_place" ] || return 0
     # Before the proof: that finds every push that was acknowledged before the close
@@ -115,9 +116,10 @@ take_found() {
 }
 
 # queue_put_back_due - before each take: put back what is due and, once a second, what has an owner
-# who is dead or a lease that is over; sweep, if that is due. Reads `now`
+# who is dead or a lease that is over; sweep, if that is due. Reads `now`. Set tend_paused if the
+# queue is paused
 queue_put_back_due() {
-  tend_clock=none
+  tend_clock=none tend_paused=
   for tend_path in "$q"/delayed/*; do
     [ "$tend_path" != "$q/delayed/*" ] || break
     tend_top=${tend_path#"$q/delayed/"}
@@ -129,7 +131,7 @@ queue_put_back_due() {
   done
   unpad "${now%??}"
   read -r tend_last <"$q/tended" && [ "$tend_last" = "$unpadded" ] && return 0
-  printf '%s\n' "$unpadded" >"$q/tended"
+  printf '%s\n' "$unpadded" >"$q/tended" || { need engine/pause; pause_look || return; }
   set -- "$q"/done/*
   [ $# -lt 200 ] || { need engine/reclaim; queue_reclaim || return; }
   # What was popped lies in out/ until the sweep, and cannot come back

@@ -98,8 +98,13 @@ wait_span() {
   wait_seconds=${padded%??}.${padded#?}
 }
 
-# wait_due_queue - if a delayed or leased message in $q is due before wait_due, set wait_due to that
+# wait_due_queue - if a delayed or leased message in $q, or the end of a pause of $q, is due before
+# wait_due, set wait_due to that
 wait_due_queue() {
+  if [ -d "$q/tended" ]; then
+    need engine/pause
+    ! queue_paused || { [ "$paused_until" = - ] || wait_due_lower "$paused_until"; return 0; }
+  fi
   due_seen=
   for due_top in "$q"/delayed/*; do
     # The first window of each clock is enough

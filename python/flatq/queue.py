@@ -119,6 +119,10 @@ def _nothing(out: bytes) -> None:
     pass
 
 
+def _seconds(value: float) -> str:
+    return str(2**32 - 1 if value == math.inf else math.ceil(value))
+
+
 def _options(given: dict[str, Any]) -> list[str]:
     """Return options by their letters; -d, -t and -w take seconds."""
     words: list[str] = []
@@ -129,7 +133,7 @@ def _options(given: dict[str, Any]) -> list[str]:
         if isinstance(value, (str, bytes)):
             words.append(os.fsdecode(value))
         elif letter in "dtw":
-            words.append(str(2**32 - 1 if value == math.inf else math.ceil(value)))
+            words.append(_seconds(value))
         elif value is not True:
             words.append(str(operator.index(value)))
     return words
@@ -370,7 +374,8 @@ class AsyncQueue(_Queue):
         """Return how many messages there are, and what else `flatq stat` says.
 
         `ready`, `delayed`, `reserved`, `buried`; `oldest` (seconds); `bound`,
-        `most-tries` (0: no limit); `closed` (0 or 1). Raises Missing.
+        `most-tries` (0: no limit); `closed` (0 or 1); `paused` (the seconds
+        that are left; 2**32 - 1: until resume). Raises Missing.
         """
         return await self._call("stat", _stats)
 
@@ -428,6 +433,18 @@ class AsyncQueue(_Queue):
         Those in the queue can still be taken. Raises Missing.
         """
         await self._call("close", _nothing)
+
+    async def pause(self, seconds: float | None = None) -> None:
+        """Hand out no message, to anybody, for some seconds; None: until `resume`.
+
+        Raises Missing, Invalid.
+        """
+        words = () if seconds is None else (_seconds(seconds),)
+        await self._call("pause", _nothing, self.name, *words)
+
+    async def resume(self) -> None:
+        """Hand out messages again. Raises Missing."""
+        await self._call("resume", _nothing)
 
     async def drop(self, *, force: bool = False) -> None:
         """Remove the queue.
@@ -499,6 +516,7 @@ class Queue(_Queue):
     get, get_nowait = _now(AsyncQueue.get), _now(AsyncQueue.get_nowait)
     create, drop = _now(AsyncQueue.create), _now(AsyncQueue.drop)
     shutdown = _now(AsyncQueue.shutdown)
+    pause, resume = _now(AsyncQueue.pause), _now(AsyncQueue.resume)
 
     def reserve(self, *, wait: float = 0, lease: float | None = None) -> Reserved:
         """See AsyncQueue.reserve."""

@@ -188,6 +188,11 @@ def old_range(spool: Path) -> None:
     (spool / ".ids/000000009/open").touch()
 
 
+def other_boot(spool: Path) -> None:
+    """The pause was begun before the system was started anew."""
+    (spool / "q/paused").write_text("000000000009 another 9\n")
+
+
 def crash(system: System, spool: Path, pattern: str, words: Words, sync: str = "off") -> None:
     """Run the verb and kill it, with all its children, just before the first call that the pattern
     is found in, as "KIND PATH ..."; "2#" in front: the second."""
@@ -234,8 +239,8 @@ def build(system: System, scenario: Scenario, spool: Path) -> Words:
     if scenario.prepare:
         scenario.prepare(spool)
     # Without this, a take would depend on whether the last one was less than a second ago
-    for tended in spool.glob("*/tended"):
-        tended.unlink()
+    for queue in layout.queues(spool):
+        layout.untended(queue)
     return fill(scenario.act, receipt)
 
 
@@ -351,6 +356,11 @@ BASIC = [
         ' exit 74; done', b""), 1, ends="reserved", complaints=4),
     make("peek into a flat file", FLAT, "peek q", 6),
     make("close", TWO, "close q", 2),
+    make("pause", TWO, "pause q", 2),
+    make("resume", (*TWO, "pause q"), "resume q", 2),
+    make("pop, paused", (*TWO, "pause q"), ("sh", '"$0/pop" q; [ $? = 66 ] || exit 74', b""), 2),
+    make("pop, a pause is over", (*TWO, "pause q 9"), "pop q", 2, old=1,
+        prepare=other_boot),
     make("drop -f", THREE, "drop -f q", 3, old=3, atomic=True),
     make("create", (v("push p", b"other"),), "create -b 5 q", ()),
     make("create again", (*TWO, "close q"), "create -b 5 -m 3 q", 2),

@@ -249,9 +249,24 @@ def test_a_peek_beside_a_delete_or_a_fold(flatq, door, asked, found, then):
     assert out == (b"NOT_FOUND\r\n" if then == "delete" else found + b"\r\nmany\r\n")
 
 
-def test_a_pause_that_cannot_be_read_is_not_over(flatq):
+@pytest.mark.parametrize("calls, name", [("openat", "paused"), ("newfstatat,stat", "tended")])
+def test_a_pause_that_cannot_be_read_is_not_over(flatq, calls, name):
     flatq("push", "q", input=b"job", check=0)
     assert flatq("beanstalk", input=b"pause-tube q 1000\r\n").out == b"PAUSED\r\n"
-    done = faulty(flatq, "openat", flatq.spool / "q/paused", "beanstalk", error="ENOMEM",
+    done = faulty(flatq, calls, flatq.spool / "q" / name, "beanstalk", error="ENOMEM",
         input=b"watch q\r\nreserve-with-timeout 0\r\n")
     assert done.stdout == b"WATCHING 2\r\nTIMED_OUT\r\n", done
+    done = faulty(flatq, calls, flatq.spool / "q" / name, "pop", "q", error="ENOMEM")
+    assert done.returncode == 66 and b"paused" in done.stderr, done
+
+
+def test_one_pause_for_all_doors(flatq):
+    """The door obeys `pause`, and the verbs its pause-tube."""
+    flatq("push", input=b"job", check=0)
+    flatq("pause", "default", check=0)
+    assert flatq("beanstalk", input=b"reserve-with-timeout 0\r\npause-tube default 0\r\n"
+        b"reserve\r\npause-tube default 900\r\n").out == (
+        b"TIMED_OUT\r\nPAUSED\r\nRESERVED 1 3\r\njob\r\nPAUSED\r\n")
+    assert flatq("handler", input=b"reserve\n").out == b"error 66 queue 'default' is paused\n"
+    assert flatq("handler", input=b"resume default\n").out == b""
+    assert flatq("pop", check=0).out == b"job"

@@ -788,6 +788,20 @@ def test_stats_and_metrics(shell, flatq):
     assert head.status == 200 and int(head.headers["content-length"]) > 100
 
 
+def test_a_paused_group_is_not_handed_out(flatq):
+    posted(flatq, "g", b"held")
+    flatq("pause", "g", check=0)
+    for group in ("", "?group-id=g"):
+        assert ask_status(flatq, "GET", f"/queue{group}") == 204
+    posted(flatq, "other", b"free")
+    assert ask(flatq, "GET", "/queue").body == b"free"
+    [paused] = [queue["paused_seconds"] for queue in
+        json.loads(ask(flatq, "GET", "/queue/stats").body)["queues"] if queue["queue"] == "g"]
+    assert paused == 2**32 - 1
+    flatq("resume", "g", check=0)
+    assert ask(flatq, "GET", "/queue?group-id=g").body == b"held"
+
+
 def test_stats_cost_as_much_as_there_are_groups(flatq):
     """One find counts many groups."""
     flatq("push", "g0", input=b"x", check=0)
@@ -881,6 +895,9 @@ def test_pages(shell, flatq):
     flatq("push", plain, input=b"", check=0)
     empty = page(flatq, links["a/b.c$+;(_)"])
     assert "at most 5000 messages, at most 3 tries" in empty and "Next messages" in empty
+    flatq("pause", "deep", "500", check=0)
+    assert "deep (paused)" in {row[0] for row in rows(page(flatq))}
+    assert "any number of tries, paused, as of" in page(flatq, links["deep"])
     for name, status in (("none", 404), ("..%2F", 404), ("", 404), ("%zz", 400),
                          ("deep&queue=deep", 422), ("a" * 3000, 422)):
         assert ask_status(flatq, "GET", f"/?queue={name}") == status, name

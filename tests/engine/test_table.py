@@ -28,9 +28,9 @@ def filled(flatq, spool):
 
 
 STAT = """\
-QUEUE  READY  DELAYED  RESERVED  BURIED  OLDEST  BOUND  MOST-TRIES  CLOSED
-b          0        0         0       1       -     50           3     yes
-jobs       1        1         0       0      2h      -           -       -
+QUEUE  READY  DELAYED  RESERVED  BURIED  OLDEST  BOUND  MOST-TRIES  CLOSED  PAUSED
+b          0        0         0       1       -     50           3     yes       -
+jobs       1        1         0       0      2h      -           -       -       -
 """
 LIST = """\
 ID  STATE    PRIORITY  TRIES  SIZE  AGE
@@ -55,6 +55,10 @@ def test_tables(shell, flatq, filled):
         "list") == ("QUEUE\nb\nend\njobs\n", 0)
     assert shown_on_terminal(flatq, "stat", "nothing") == shown_on_terminal(flatq, "list",
         "nothing") == ("", 66)
+    for seconds, said in ((), "yes"), (("500",), "8m"):
+        flatq("pause", "jobs", *seconds, check=0)
+        assert shown_on_terminal(flatq, "stat", "jobs")[0].splitlines()[1].split()[-1] == said
+    assert shown_on_terminal(flatq, "list") == ("QUEUE\nb\nend\njobs   paused\n", 0)
 
 
 def test_plain_is_what_a_pipe_gets(flatq, filled):

@@ -209,6 +209,13 @@ def test_every_method(each):
     jobs.push_many([b"1", b"2", b"3"], priority=1, lease=10, wait=1)
     assert [jobs.drain(2), jobs.drain(), jobs.drain()] == [[b"1", b"2"], [b"3"], []]
     jobs.push(b"last")
+    jobs.pause(900.5)
+    with pytest.raises(Empty, match="paused"):
+        jobs.pop()
+    assert 890 < jobs.stats()["paused"] <= 901
+    jobs.pause()
+    assert jobs.stats()["paused"] == 2**32 - 1
+    jobs.resume()
     jobs.shutdown()
     with pytest.raises(Closed):
         jobs.push(b"x")

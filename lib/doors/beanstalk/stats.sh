@@ -106,12 +106,12 @@ time_left() {
 
 stats_tube() {
   tube_known "$1" || return
-  stats_left=0
-  ! tube_paused || time_left "$paused_until" "$now"
+  need engine/pause
+  queue_paused || :
   reply_yaml "name: $1
 $sums
 pause: $paused_seconds
-pause-time-left: $stats_left"
+pause-time-left: $paused_left"
 }
 
 stats_all() {

@@ -18,12 +18,12 @@ tubes_take() {
 
 # take_pick TUBE ... - replaces that of engine/take.sh: pick the tube whose first job comes first
 take_pick() {
-  take_queue='' take_open=1 take_there='' tubes_absent='' pick_place='' pick_name=
+  take_queue='' take_open=1 take_there='' take_paused='' tubes_absent='' pick_place='' pick_name=
   for tube in "$@"; do
     tube_open "$tube" || { tubes_absent="$tubes_absent $name_disk"; continue; }
-    ! tube_paused || continue
-    take_there="$take_there $tube"
     tube_tend || return
+    [ -z "$tend_paused" ] || continue
+    take_there="$take_there $tube"
     queue_scan
     if [ -n "$scan_place" ] && { [ -z "$take_queue" ] || [ "$scan_name" \< "$pick_name" ]; }; then
       take_queue=$tube pick_place=$scan_place pick_name=$scan_name
@@ -61,7 +61,7 @@ tube_open() {
 
 # tube_tend - put back what is due in $q, or has a lease that is over. A drop meanwhile is no error
 tube_tend() {
-  tube_code=0
+  tube_code=0 tend_paused=
   for tube_path in "$q"/out/*; do
     lease_over "${tube_path##*.}" && { queue_reclaim; tube_code=$?; break; }
   done
@@ -72,22 +72,6 @@ tube_tend() {
 # tube_wake - wake those that wait for a tube that did not exist (wait_enter_new)
 tube_wake() {
   [ ! -d "$FLATQ_DIR/.doors/wait" ] || wake "$FLATQ_DIR/.doors/wait" 1000
-}
-
-# tube_paused - return whether $q is paused in this boot; set paused_until and paused_seconds
-tube_paused() {
-  paused_until='' paused_seconds=0
-  [ -e "$q/paused" ] || return 1
-  # A read that fails does not end the pause (R1)
-  for tube_try in 1 2; do
-    ! read -r paused_until paused_boot paused_seconds <"$q/paused" || break
-  done
-  case $paused_until in
-  *[!0-9]*) ;;
-  ????????????) [ "$paused_boot" = "$boot" ] && [ "$now" \< "$paused_until" ] && return 0 ;;
-  esac
-  paused_until='' paused_seconds=0
-  return 1
 }
 
 # jobs_add - hold the job that was handed out as `taken`; set slip_path

@@ -44,9 +44,7 @@ tubes_again() {
 # tubes_wait_due - the DUE of wait_until: when a watched tube may have a job, or soon_due
 tubes_wait_due() {
   for tube in $watched; do
-    tube_open "$tube" || continue
-    # What is due in a paused tube stays there
-    if tube_paused; then wait_due_lower "$paused_until"; else wait_due_queue; fi
+    ! tube_open "$tube" || wait_due_queue
   done
   [ -z "$soon_due" ] || wait_due_lower "$soon_due"
 }

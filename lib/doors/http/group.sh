@@ -61,7 +61,7 @@ groups_first() {
     case $? in
     0)
       queue_put_back_due
-      ! group_busy || continue
+      [ -z "$tend_paused" ] && ! group_busy || continue
       queue_scan
       if [ -n "$scan_place" ]; then
         [ -n "$group_first" ] && [ "$scan_name" \> "$group_least" ] ||

@@ -8,8 +8,8 @@ BEGIN {
   digits = "0123456789ABCDEF"
   six = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
   # The first four are states
-  split("ready delayed in_flight buried oldest_seconds bound most_tries pushed_last_minute" \
-    " done_last_minute", key, " ")
+  split("ready delayed in_flight buried oldest_seconds bound most_tries paused_seconds" \
+    " pushed_last_minute done_last_minute", key, " ")
   if (host == "" || host ~ /[^A-Za-z0-9.:-]/) host = "localhost:5000"
 }
 html && (!logs || form !~ /page|queue/) { exit }
@@ -26,7 +26,7 @@ logs { log_line(); next }
 $1 == "row" {
   add("queues", $2)
   closed[$2] = $3
-  for (i = 5; i <= 7; i++) value[$2, key[i]] = $(i - 1)
+  for (i = 5; i <= 8; i++) value[$2, key[i]] = $(i - 1)
   next
 }
 $1 == "count" { for (i = 1; i <= 4; i++) value[queue($2), key[i]] = $(i + 3); next }
@@ -68,7 +68,7 @@ function json(at, i) {
     name = list["queues", at]
     printf "%s\n{\"queue\":\"%s\",\"group\":\"%s\",\"closed\":%s", (at > 1 ? "," : ""), name, \
       url(name), closed[name]
-    for (i = 1; i in key; i++) printf ",\"%s\":%d", key[i], value[name, key[i]]
+    for (i = 1; i in key; i++) printf ",\"%s\":%.0f", key[i], value[name, key[i]]
     printf "}"
   }
   printf "\n]}"
@@ -149,7 +149,8 @@ function page_rows(what,  n, bound, tries, last, most) {
     tries = value[list["queues", 1], "most_tries"]
     if (form == "page") printf "%d queue%s", n, (n == 1 ? "" : "s")
     else printf "%s, %s", (bound ? "at most " bound " messages" : "no bound"), \
-      (tries ? "at most " tries " tries" : "any number of tries")
+      (tries ? "at most " tries " tries" : "any number of tries") \
+      (value[list["queues", 1], "paused_seconds"] + 0 ? ", paused" : "")
     printf ", as of %d:%02d:%02d UTC\n", now / 3600 % 24, now / 60 % 60, now % 60
   }
   last = what ~ /buried|events/
@@ -176,7 +177,8 @@ function row_queue(name,  link) {
   gsub(/\$/, "%24", link)
   gsub(/\+/, "%2B", link)
   return "<th class=n scope=row><a href=\"/?queue=" link "\">" shown(name) "</a>" \
-    (closed[name] == "true" ? " (closed)" : "") "</th>" amount(name, "ready") \
+    (closed[name] == "true" ? " (closed)" : "") \
+    (value[name, "paused_seconds"] + 0 ? " (paused)" : "") "</th>" amount(name, "ready") \
     amount(name, "in_flight") amount(name, "delayed") amount(name, "buried", "bad") \
     (value[name, "ready"] ? cell(age(now - value[name, "oldest_seconds"])) : \
       cell("&ndash;", "z")) amount(name, "pushed_last_minute") amount(name, "done_last_minute")

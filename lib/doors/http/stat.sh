@@ -3,7 +3,7 @@
 # It holds no lock, and its time is linear: of a deep queue it reads the names that `stat` counts,
 # 16 KiB of a flat file, 160 bytes of bodies, and 256 KiB of a log.
 
-need engine/count engine/queues
+need engine/count engine/pause engine/queues
 
 do_look() {
   stat_queues='' stat_form=page stat_type='text/html; charset=utf-8'
@@ -48,14 +48,16 @@ stat_print() {
   all_queues stat_row && queues_count $stat_queues && printf 'logs\n' && stat_logs
 }
 
-# stat_row QUEUE - print `row QUEUE CLOSED OLDEST BOUND MOST-TRIES`; add QUEUE to stat_queues
+# stat_row QUEUE - print `row QUEUE CLOSED OLDEST BOUND MOST-TRIES PAUSED`; add QUEUE to stat_queues
 stat_row() {
   queue_open "$1" || return
   queue_conf || :
   queue_oldest
   stat_queues="$stat_queues $1"
   if [ -e "$q/closed" ]; then stat_closed=true; else stat_closed=false; fi
-  printf 'row %s %s %s %s %s\n' "$1" $stat_closed "$oldest" "$queue_bound" "$queue_most_tries"
+  queue_paused || :
+  printf 'row %s %s %s %s %s %s\n' "$1" $stat_closed "$oldest" "$queue_bound" \
+    "$queue_most_tries" "$paused_left"
 }
 
 # stat_logs - print the ends of logs that may have lines from the last minute, each after `==> FILE

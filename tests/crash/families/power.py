@@ -81,6 +81,9 @@ def _states(scenario: Scenario, found: layout.Dump) -> list[str]:
             return [f"{scenario.subject!r} is not {scenario.ends}"]
     if scenario.verb == "close" and scenario.queue not in found.closed:
         return ["not closed"]
+    if scenario.verb in ("pause", "resume") and (
+            scenario.queue in found.paused) != (scenario.verb == "pause"):
+        return [f"paused are {found.paused}"]
     if scenario.verb == "create" and "-b" in scenario.act and found.bounds.get(
             scenario.queue) != 5:
         return [f"bounds are {found.bounds}"]

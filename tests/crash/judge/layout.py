@@ -46,6 +46,7 @@ class Dump:
     damaged: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
     closed: set[str] = field(default_factory=set)
+    paused: set[str] = field(default_factory=set)  # until they are resumed
     bounds: dict[str, int] = field(default_factory=dict)
 
     def messages(self, queue: str = "q", *states: str) -> list[Message]:
@@ -228,6 +229,9 @@ def dump(spool: Path) -> Dump:
         _Queue(path, found).read()
         if (path / "closed").exists():
             found.closed.add(path.name)
+        with contextlib.suppress(FileNotFoundError):
+            if (path / "paused").read_text().startswith("- - ") and (path / "tended").is_dir():
+                found.paused.add(path.name)
         if (path / "conf").exists():
             words = (path / "conf").read_text().split()
             if len(words) == 2 and all(word.isdecimal() for word in words):
@@ -255,11 +259,17 @@ def reboot(spool: Path) -> None:
         (spool / ".boot" / name).unlink()
 
 
+def untended(queue: Path) -> None:
+    """Pretend that no verb has looked for ended leases in the last second. A paused queue has a
+    directory there."""
+    with contextlib.suppress(FileNotFoundError, IsADirectoryError):
+        (queue / "tended").unlink()
+
+
 def age(spool: Path) -> None:
     """Let all leases be over and all delays due: both are in names."""
     for path in queues(spool):
-        # Pretend that no verb has looked for them in the last second
-        (path / "tended").unlink(missing_ok=True)
+        untended(path)
         for place in ("out", "done"):
             for name in names(path / place):
                 head, _, deadline = name.rpartition(".")

@@ -190,6 +190,8 @@ class Spool:
         """Take everything out; what is wrong with it, and with what is left."""
         if self.queue not in found.queues:
             return []
+        if self.queue in dump(self.path).paused:
+            self.run("resume", self.queue)
         buried, bound = found.messages(self.queue, "buried"), found.bounds.get(self.queue, 0)
         if buried and 0 < bound < len(found.messages(self.queue)):  # A kicked message needs room
             self.drain()
@@ -337,6 +339,9 @@ def at_once(scenario: Scenario, spool: Path, stdout: bytes) -> list[str]:
         states = [m.state for m in found.messages(scenario.queue) if m.body == scenario.subject]
         if states != [scenario.ends]:
             wrong.append(f"acknowledged, but {scenario.subject!r} is {states}, not {scenario.ends}")
+    if scenario.verb in ("pause", "resume") and (
+            scenario.queue in found.paused) != (scenario.verb == "pause"):
+        wrong.append(f"acknowledged, but paused are {found.paused}")
     if scenario.new and scenario.verb in ("push", "handler"):
         told = [int(word) for word in stdout.split() if word.isdigit()]
         ids = [m.id for m in found.messages(scenario.queue) if m.body in scenario.new]

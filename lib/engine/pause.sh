@@ -1,0 +1,61 @@
+# engine/pause.sh - a paused queue hands out no message
+#
+# `paused` has UNTIL BOOT SECONDS, or `- - SECONDS` without an end. Meanwhile `tended` is a
+# directory: a take, which reads and writes that file anyway, fails to, and looks here. So a queue
+# that is not paused costs it nothing.
+
+need engine/lock engine/clock
+
+# queue_paused - return whether $q is paused; set paused_until, paused_seconds, and paused_left: the
+# seconds that are left, or 0. Reads `now`
+queue_paused() {
+  paused_left=0 paused_until='' paused_boot='' paused_seconds=0
+  # One look, or one read, that failed is no absence (R1)
+  [ -d "$q/tended" ] || [ -d "$q/tended" ] || return 1
+  for paused_try in 1 2; do
+    ! read -r paused_until paused_boot paused_seconds <"$q/paused" || break
+  done
+  case $paused_until.$paused_boot in
+  -.-) paused_left=$paused_seconds; return 0 ;;
+  *[!0-9]*."$boot") ;;
+  ????????????."$boot")
+    clock_between "$now" "$paused_until"
+    paused_left=$((between_s + (between_c > 0)))
+    [ "$paused_left" -le 0 ] || return 0 ;;
+  esac
+  paused_left=0 paused_seconds=0
+  return 1
+}
+
+# pause_look - for a take that cannot write `tended`: set tend_paused if the queue is paused; end a
+# pause that is over, under the lock. RACE: another verb may have paused the queue anew
+pause_look() {
+  if queue_paused; then
+    tend_paused=1
+  elif [ -n "$lock_held" ]; then
+    rmdir "$q/tended" || :
+  elif [ -d "$q/tended" ]; then
+    under_lock pause_look
+  fi
+}
+
+# pause_set SECONDS - under the lock, pause $q for SECONDS; empty: without an end; 0: resume it.
+# CRASH: it is paused as long as `tended` is a directory
+pause_set() {
+  if [ "$1" = 0 ]; then
+    { rmdir "$q/tended" || [ ! -d "$q/tended" ]; } && rm -f "$q/paused" ||
+      { disk_failed "$q"; return; }
+    sync_paths "$q" || return
+    wake "$q/wait" 999999999
+    return
+  fi
+  pause_text='- - 4294967295' pause_tries=
+  [ -z "$1" ] || { clock_add "$1" "$now"; pause_text="$later $boot $1"; }
+  file_put paused "$pause_text" || { disk_failed "$q"; return; }
+  until mkdir "$q/tended" || [ -d "$q/tended" ]; do
+    # RACE: a take may write the file again
+    [ ${#pause_tries} -lt 100 ] && rm -f "$q/tended" || { disk_failed "$q"; return; }
+    pause_tries=1$pause_tries
+  done
+  sync_paths "$q/paused" "$q"
+}
