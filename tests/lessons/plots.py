@@ -53,7 +53,9 @@ def cost() -> str:
     left, right, top, bottom = 90, 560, 50, 330
 
     def x(depth: float) -> float:
-        return left + (right - left) * (math.log10(depth) - 1) / (math.log10(DEPTHS[-1]) - 1)
+        # The first point stands off the axis, which has its own numbers
+        first = left + 30
+        return first + (right - first) * (math.log10(depth) - 1) / (math.log10(DEPTHS[-1]) - 1)
 
     def y(size: float) -> float:
         return bottom - (bottom - top) * math.log10(max(size, 1)) / 7
@@ -65,13 +67,13 @@ def cost() -> str:
             'stroke="#dddddd"/>')
         drawn.append(text(left - 8, at + 4, f"{10**power:,}", GREY, "end", 11))
     drawn += [text(x(depth), bottom + 20, f"{depth:,}", GREY, "middle", 11) for depth in DEPTHS]
-    for name, values, colour in (("a pop that copies the rest", theirs, RED),
-            ("flatq, unfolding included", ours, BLUE)):
+    for name, values, colour, above in (("a pop that copies the rest", theirs, RED, -9),
+            ("flatq, unfolding included", ours, BLUE, 17)):
         points = [(x(depth), y(value)) for depth, value in zip(DEPTHS, values)]
         line = " ".join(f"{a:.1f},{b:.1f}" for a, b in points)
         drawn.append(f'<polyline fill="none" stroke="{colour}" stroke-width="2" points="{line}"/>')
         drawn += [f'<circle cx="{a:.1f}" cy="{b:.1f}" r="3.5" fill="{colour}"/>' for a, b in points]
-        drawn += [text(a, b - 9, f"{value:,.0f}", colour, "middle", 11) for (a, b),
+        drawn += [text(a, b + above, f"{value:,.0f}", colour, "middle", 11) for (a, b),
             value in zip(points, values)]
         drawn.append(text(right + 12, points[-1][1] + 4, name, colour))
     drawn.append(text((left + right) / 2, bottom + 42, "messages in the queue", GREY, "middle"))
