@@ -30,11 +30,11 @@ long_read() {
 }
 
 # long_header - read a header; set long_names to ` --NAME=LETTER ...`, a colon behind each letter
-# that takes a value; and long_operand to what follows an operand
+# that takes a value; and long_operand to what follows an operand. long_old: a verb's earlier names
 long_header() {
   title_read
   # A command's options are its own
-  long_names=' --help=h ' long_list=--help long_operand=option
+  long_names=" --help=h ${long_old:-} " long_list=--help long_operand=option
   case $title in *'[ARGUMENT ...]'*) long_operand=rest ;; esac
   while IFS= read -r long_line; do
     case $long_line in
