@@ -123,6 +123,9 @@ check_say() {
 queue_check() {
   check_boot=${1:-} check_keyed='' check_orphans=0
   check_slips && check_flats && check_keys || return
+  for check_path in "$q"/why/*; do
+    [ ! -e "$check_path" ] || [ -e "$q/body/${check_path##*/}" ] || rm -f "$check_path"
+  done
   [ $check_orphans -eq 0 ] ||
     check_say '%s bodies without a message, of killed pushes or of pushes at work: %s' \
       "$check_orphans" 'the first verb after a boot removes those of killed ones'

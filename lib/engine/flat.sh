@@ -63,11 +63,6 @@ ids_of() {
   done
 }
 
-# bodies_remove ID ... - remove these bodies, if any
-bodies_remove() {
-  [ $# -eq 0 ] || (cd "$q/body" && exec rm -f -- "$@")
-}
-
 # queue_recover - finish what a killed holder of the lock has begun (R3). By complete listings: if
 # it overlooked the flat file in unfold/, it would undo its run in tmp/, and lose the messages
 queue_recover() {

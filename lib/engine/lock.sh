@@ -103,6 +103,13 @@ file_put() {
   printf '%s\n' "$2" >"$put_path" && mv -f "$put_path" "$q/$1"
 }
 
+# bodies_remove ID ... - remove these bodies, if any, and before them what a worker has kept
+bodies_remove() {
+  [ $# -gt 0 ] || return 0
+  [ ! -d "$q/why" ] || (cd "$q/why" && exec rm -f "$@") || :
+  (cd "$q/body" && exec rm -f "$@")
+}
+
 # set_aside PATH - move what is at PATH, below $q, and neither a slip nor a flat file, to
 # tmp/strange.*; remove what disk_try has left. Set strange_shown to what a terminal may be shown
 set_aside() {

@@ -143,6 +143,6 @@ sweep_these() {
   # shellcheck disable=SC2086 # names without blanks
   { [ -z "$sweep_out$sweep_keys" ] || (cd "$q" && exec rm -f $sweep_out $sweep_keys); } &&
     sync_paths "$q/out" "$q/keys" &&
-    { [ -z "$sweep_bodies" ] || (cd "$q/body" && exec rm -f $sweep_bodies); } &&
+    bodies_remove $sweep_bodies &&
     (cd "$q/done" && exec rm -f $sweep_names) || disk_failed "$q/done"
 }

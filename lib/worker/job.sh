@@ -2,7 +2,8 @@
 #
 # Order: 1 renew the lease if the command might begin late; 2 decode the body into a file, compare
 #        its size, open it; 3 start the job, a shell in a session of its own; unlink the file; 4 the
-#        job names itself to the helper; 5 it runs the command; 6 it tells the worker the code.
+#        job names itself to the helper; 5 it runs the command; 6 it tells the worker the code; 7
+#        if the command has failed, keep the end of its standard error in QUEUE/why/ID.
 # Crash: before 4, the helper, or the next worker, removes the file. From 4 on, the helper kills the
 #        job with all that it has started.
 
@@ -21,6 +22,8 @@ job_run() {
   [ $job_code -ne 66 ] || return 0
   [ $job_code -eq 0 ] || return $job_code
   [ "$job_reason" = untried ] || return 0
+  job_pipe=
+  [ -z "$work_keep" ] || job_keeps
   export FLATQ_ID="$id" FLATQ_QUEUE="$queue" FLATQ_TRIES="$slip_tries"
   job_end=999999999999 job_late='' job_aborted='' job_gone=''
   clock_read
@@ -33,7 +36,7 @@ job_run() {
   exec 6<&-
   # The job may be killed before it has told its line
   helper_tell
-  rm -f "$job_file"
+  rm -f "$job_file" "$job_file.flatq"
   # RACE: the signal came before job_pid was set
   [ -z "$work_abort" ] || job_abort
   job_wait
@@ -44,9 +47,30 @@ job_run() {
   [ -z "$job_late$job_aborted" ] || job_kill KILL
   job_last=$job_pid job_pid=
   job_judge
+  [ -z "$job_reason" ] || job_keep
+  exec 7>&-
 }
 
-# job_start COMMAND ... - start the job, with its line for the helper
+# job_keeps - open a new file on 7, and set job_pipe, for what the command writes to its standard
+# error; or go on without
+job_keeps() {
+  job_pipe=$job_place/$work_owner.pipe.flatq
+  [ -p "$job_pipe" ] || mkfifo "$job_pipe"
+  set -C
+  [ -p "$job_pipe" ] && command exec 7>"$job_file.flatq" || job_pipe=
+  set +C
+}
+
+# job_keep - keep it as a note, which may be missing
+job_keep() {
+  [ -d "$q/why" ] || mkdir "$q/why"
+  cat </proc/self/fd/7 >"$q/why/$slip_id" || :
+}
+
+# job_start COMMAND ... - start the job, with its line for the helper. With job_pipe, tee and tail
+# put the end of what the command writes to its standard error on 7, whatever signal ends it but
+# KILL. The job waits for them for a second at most, since another process may hold the pipe: then
+# the next job gets another one
 job_start() {
   # It outlives signals to the command's process group, which it leads
   # shellcheck disable=SC2016 # the job's own variables
@@ -55,10 +79,29 @@ job_start() {
     exec setsid sh -c '
       trap : HUP INT QUIT TERM
       [ "$PPID" = "$1" ] && printf "%s %s\n" "$$" "$2" >&3 || exit
-      shift 2
-      exec 3>&-
-      (exec "$@" <&6 6<&- 2>&5 4<&- 5>&-)
-      printf "over %s %s\n" "$$" "$?" >/proc/self/fd/4' work "$$" "$job_line" "$@"
+      pipe=$3 state=Z turn=0
+      shift 3
+      exec 3>&- 8>&5
+      [ -z "$pipe" ] || {
+        exec 8<>"$pipe"
+        {
+          trap "" HUP INT QUIT TERM
+          exec </proc/self/fd/8 8>&-
+          tee /proc/self/fd/9 9>&1 >&5 | tail -c 4096 >&7
+        } &
+        state=
+      }
+      (exec "$@" <&6 6<&- 2>&8 4<&- 5>&- 7>&- 8>&-)
+      code=$?
+      exec 8>&-
+      until [ "$state" = Z ]; do
+        read -r word word state word <"/proc/$!/stat" || break
+        turn=$((turn + 1))
+        [ $turn -le 20 ] || sleep 0.01
+        [ $turn -le 120 ] || { rm -f "$pipe"; break; }
+      done
+      printf "over %s %s\n" "$$" "$code" >/proc/self/fd/4' \
+      work "$$" "$job_line" "$job_pipe" "$@"
   } &
   job_pid=$!
 }

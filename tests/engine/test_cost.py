@@ -93,7 +93,8 @@ def test_what_the_other_rows_of_the_bench_start(jobs):
     for _ in range(4):
         jobs("push", "jobs", check=0)
     worker = Counter(cost(jobs, "work", "-q", "jobs", "-n", "4", "--", "true")[1])
-    for name, each in {"base64": 1, "mv": 2, "rm": 1, "setsid": 1, "true": 1}.items():
+    for name, each in {"base64": 1, "mv": 2, "rm": 1, "setsid": 1, "tail": 1, "tee": 1,
+            "true": 1}.items():
         assert 4 * each <= worker[name] <= 4 * each + 3, (
             "four jobs, and the worker's start and end", name, worker)
     assert cost(jobs, "stat", "jobs")[1] == ["find", "awk"]

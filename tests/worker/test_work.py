@@ -207,7 +207,7 @@ def test_a_failure_delays_ever_longer(flatq, given, delays):
         assert done.err.decode() == (
             f"work: queue 'default': message {number}, try {tries}: exit-1, again in {delay} s\n")
         assert listed(flatq) == [(number, "delayed", tries, "")]
-        flatq("kick", check=0)
+        flatq("release", f"default:{number}", check=0)
     assert flatq("work", "-w", "0", "--", "cat", check=0).out == b"x"
 
 
@@ -233,8 +233,29 @@ def test_the_queues_own_most_tries_count_as_well(flatq):
     assert listed(flatq) == [(number, "buried", 1, "exit-1")]
     flatq("kick", check=0)
     flatq("create", "-m", "5", check=0)
-    flatq("work", "-w", "0", "-m", "2", "--", "false", check=0)
+    flatq("work", "-w", "0", "-d", "0", "-m", "2", "--", "false", check=0)
     assert listed(flatq) == [(number, "buried", 2, "exit-1")]
+
+
+@pytest.mark.shells
+def test_what_a_failed_command_said_is_kept(shell, flatq, spool):
+    """The end of it, beside the message, which takes it along; the worker passes on all. A command
+    that is ended has said something too, and one whose child has the pipe costs a second."""
+    number = push(flatq, b"x")
+    kept = spool / f"default/why/{number:012}"
+    for option, said in (("-k", b""), ("-e", b"x" * 4090 + b"\xff last")):
+        done = flatq("work", "-w", "0", "-n", "1", option, "-d", "0", "-m", "2", "--", "sh", "-c",
+            "printf '%5000s\\377 last' '' | tr ' ' x >&2; exit 3", check=0)
+        assert done.err.startswith(b"x" * 5000 + b"\xffxlast"), done
+        assert (kept.read_bytes() if kept.exists() else b"") == said.replace(b" ", b"x")
+    for command, said in (("trap 'echo term >&2; exit 1' TERM; sleep 60; :", b"term\n"),
+            ("sleep 9 & exit 3", b"")):
+        flatq("kick", check=0)
+        flatq("work", "-w", "0", "-m", "1", "-x", "2", "--", "sh", "-c", command, check=0)
+        assert kept.read_bytes()[-5:] == said
+    flatq("delete", "-s", "buried", "default", check=0)
+    flatq("wal", check=0)
+    assert not kept.exists()
 
 
 # when the worker stops

@@ -167,6 +167,8 @@ class _Queue:
         self.left(*(f"body/{name}" for name in names(self.path / "body") if name not in self.used))
         held = {message.key for message in self.found}
         self.left(*(f"keys/{name}" for name in names(self.path / "keys") if name not in held))
+        ids = {f"{message.id:012}" for message in self.found}
+        self.left(*(f"why/{name}" for name in names(self.path / "why") if name not in ids))
         self.left(*(f"{place}/{name}" for place in ("done", "wait", "room")
             for name in names(self.path / place)))
 

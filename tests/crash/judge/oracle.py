@@ -264,9 +264,10 @@ def _recover(system: System, tree: trees.Tree, path: Path, key: str, queue: str,
     # Popped messages that come again may make it more than the bound
     spool.wrong += twice(found, bounded=not power)
     spool.wrong += [f"damaged after recovery: {text}" for text in found.damaged]
-    # The body or key that a killed push has left is removed with its range of ids, or by doctor
+    # The body or key that a killed push has left is removed with its range of ids, or by doctor;
+    # so is what a worker has kept of a message that others have settled
     spool.wrong += [f"left after recovery: {name}" for name in found.left
-        if not re.match(r"[^/]+/(body|keys)/", name)]
+        if not re.match(r"[^/]+/(body|keys|why)/", name)]
     spool.wrong += [f"not ready after recovery: {m}" for m in found.messages(queue, "delayed",
         "reserved")]
     drained = ("drained", system, queue, trees.digest(trees.take(path)))
