@@ -24,6 +24,12 @@ remote() {
   remote_directory=$(mktemp -d "${TMPDIR:-/tmp}/flatq.XXXXXX") ||
     die 74 "no temporary directory in ${TMPDIR:-/tmp}"
   [ -n "$remote_named" ] || set -- "$@" "$FLATQ_QUEUE"
+  [ -z "$remote_text" ] || for remote_word in "$@"; do
+    # What stands behind the queue is standard input now
+    shift
+    [ "$remote_options" -lt 0 ] || set -- "$@" "$remote_word"
+    remote_options=$((remote_options - 1))
+  done
   case $FLATQ_VERB in
   push) remote_push "$@" ;;
   pop) shift "$remote_options"; remote_pop "$@" ;;
@@ -66,7 +72,7 @@ remote_host_read() {
 # remote_look WORD ... - set remote_named, unless the verb is to use $FLATQ_QUEUE, which the door
 # does not know; remote_most, the seconds in which something has to move; and what a pop asks for
 remote_look() {
-  remote_named=1 remote_most=20 remote_wait='' remote_left=1 remote_mark=
+  remote_named=1 remote_most=20 remote_wait='' remote_left=1 remote_mark='' remote_text=
   while getopts :hp:d:t:k:w:n:r:s:b:m:aelf06P option; do
     case $FLATQ_VERB$option in
     push[en]) die 64 '-e and -n do not go with -H: the message is all of the input' ;;
@@ -85,6 +91,10 @@ remote_look() {
   OPTIND=1
   [ "$remote_left" = 1 ] || [ -n "$remote_mark" ] || die 64 '-n needs -l, -0 or -6'
   [ "$remote_left" != 0 ] || die 65 '-n takes a number from 1'
+  case $FLATQ_VERB.${2-} in
+  push.--) need engine/input; shift 2; input_text "$@"; remote_text=1 ;;
+  push.*) [ ! -t 0 ] || { need engine/usage; usage_terminal; } ;;
+  esac
   case $FLATQ_VERB in
   log | top | work | doctor | import | claim | settle | unclaim | pressure | mqueue | shovel | \
     door | serve)

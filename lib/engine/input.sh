@@ -1,4 +1,14 @@
-# engine/input.sh - read a message that ends before standard input does
+# engine/input.sh - read a message that ends before standard input does, or is on the command line
+
+# input_text WORD ... - make the words, with blanks between them, standard input, and set
+# text_length. Whoever writes them may be killed: only the length tells
+input_text() {
+  text_length=$*
+  text_length=${#text_length}
+  command exec <<END || die 74 'the text could not be written to a pipe'
+$*
+END
+}
 
 # input_encode LENGTH - body_encode for a part of standard input. The left side of a pipe writes a
 # word when it has finished (R6); of a stated length, input_whole sees whether all came. Set

@@ -51,6 +51,11 @@ near() {
   done
 }
 
+# usage_terminal - say what a push waits for
+usage_terminal() {
+  printf '%s: the message is what you type, up to ^D\n' "${shell_name:-$FLATQ_VERB}" >&5
+}
+
 # shell_closed STREAM - exit: standard input or output is closed, or there is no /proc
 shell_closed() {
   [ -e /proc/self/fd/2 ] || die 70 "cannot see /proc/self: mount /proc"

@@ -83,6 +83,12 @@ match($0, /^# +(-[A-Za-z0-9], --[a-z0-9-]+|[A-Z][A-Z]+)( [A-Z][^ ]*)?  +/) {
 }
 option && /^#      / { sub(/^# +/, ""); print text($0); next }
 
+/^# Example: / {
+  sub(/^# Example: /, "")
+  examples = examples ".PP\n" text(what) ":\n.RS\n" text($0) "\n.RE\n"
+  next
+}
+/^#$/ { fill(); option = bullet = 0; gap = 1; section = ""; next }
 /^# (Files|Order|Crash|Exit): / {
   section = $2
   sub(/^# [A-Za-z]+: +/, "")
@@ -97,7 +103,6 @@ option && /^#      / { sub(/^# +/, ""); print text($0); next }
 section == "Exit:" { sub(/^# */, ""); print text($0); next }
 section != "" { sub(/^# */, ""); if (files > 1) parts = parts text($0) "\n"; next }
 
-/^#$/ { fill(); if (option) option = 0; bullet = 0; gap = 1; next }
 # A list; lines that are indented below its points belong to them
 /^#   - / { fill(); print ".IP \\(bu 2"; bullet = 1; print text(substr($0, 7)); next }
 bullet && /^#     / { sub(/^# +/, ""); print text($0); next }
@@ -162,6 +167,18 @@ END {
   variable("no /dev/full", "mount /dev")
   variable("no /proc", "mount /proc")
   variable("a shell but dash, busybox ash and bash", "run flatq by one of these")
+  heading("EXAMPLES")
+  printf "%s", examples
+  heading("FILES")
+  variable("~/.local/state/flatq", "the spool, if neither FLATQ_DIR nor XDG_STATE_HOME is set")
+  variable("/var/lib/flatq", "the spool of the units flatq@ and flatq\\-work@ of systemd")
+  variable("SPOOL/QUEUE/log", "the events of a queue, which log prints")
+  heading("SEE ALSO")
+  print ".BR at (1),"
+  print ".BR crontab (5),"
+  print ".BR nq (1),"
+  print ".BR ncat (1),"
+  print ".BR systemd.socket (5)"
   heading("INTERNALS")
   print "The files each verb touches, the order of its steps, and what a crash between them leaves."
   printf "%s", internals
