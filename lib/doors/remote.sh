@@ -287,7 +287,10 @@ remote_push() {
   remote_words push -n "$padded" "$@"
   remote_line=$remote_at$nonce@$request
   {
-    printf '%s\n' "$remote_line" && cat && read -r remote_word remote_total </proc/self/fdinfo/1
+    printf '%s\n' "$remote_line" &&
+      if [ -n "$remote_text" ]; then input_exact "$text_length"; else cat; fi &&
+      read -r remote_word remote_total </proc/self/fdinfo/1 &&
+      [ $((remote_total - ${#remote_line} - 1)) -ge "${text_length:-0}" ]
   } >"$remote_directory/asked" || {
     why="the message could not be read, or ${TMPDIR:-/tmp} has no room for it"
     return 74

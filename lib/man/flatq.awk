@@ -85,7 +85,7 @@ option && /^#      / { sub(/^# +/, ""); print text($0); next }
 
 /^# Example: / {
   sub(/^# Example: /, "")
-  examples = examples ".PP\n" text(what) ":\n.RS\n" text($0) "\n.RE\n"
+  examples = examples ".PP\n" text(what) ":\n.RS\n.nf\n" text($0) "\n.fi\n.RE\n"
   next
 }
 /^#$/ { fill(); option = bullet = 0; gap = 1; section = ""; next }

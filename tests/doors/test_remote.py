@@ -102,6 +102,12 @@ def test_the_queue_of_the_environment(far, flatq):
     assert flatq("flatq", "-H", "localhost:1", "pop", "-h").out.startswith(b"pop ")
 
 
+def test_long_names_and_a_text(far):
+    far("push", "--priority", "3", "jobs", "--", "a  text", "of two", check=0)
+    far("push", "--priority=5", "jobs", input=b"x", check=0)
+    assert far("pop", "--count", "2", "--lines", "jobs").out == b"a  text of two\nx\n"
+
+
 def test_tables_on_a_terminal(far, flatq):
     far("push", "jobs", input=b"x", check=0)
 

@@ -1,9 +1,15 @@
 """The command `flatq` itself: its version, its help, and what it says to words that it does not
 know."""
 
+import os
+import pty
 import re
+import shlex
 import subprocess
 
+import pytest
+
+import headers
 from conftest import LIB, ROOT
 from engine import push, refused
 
@@ -31,6 +37,74 @@ def test_help_by_every_name(shell, flatq):
             assert words[0] == "-H" and verb != "pop" or flatq("flatq", *words) == usual, words
     refused(flatq("flatq", "help", "nothing"), 64, "flatq",
         text=b"no verb 'nothing': see flatq -h\n")
+
+
+def test_alone_it_lists_the_verbs(flatq):
+    """In groups, each in a line of 80 columns."""
+    done = flatq("flatq")
+    lines = done.err.decode().splitlines()
+    assert (done.status, done.out) == (64, b"") and max(map(len, lines)) <= 80
+    assert [line.split()[0] for line in lines if line.startswith("  ")] == headers.verbs()
+    assert sum(line.endswith(":") for line in lines) == 6
+    assert flatq("flatq", "-h", check=0).out.endswith(b"\n\n" + done.err)
+
+
+# what is wrong with the words, and what is said of it
+CULPRITS = {
+    "push --dealy 5 q": "unknown option '--dealy'; did you mean --delay?",
+    "push --line q": "unknown option '--line'; did you mean --lines?",
+    "push --nonsense q": "unknown option '--nonsense': see flatq push -h",
+    "push -y q": "unknown option '-y': see flatq push -h",
+    "push -lx q": "unknown option '-x': see flatq push -h",
+    "push -d": "-d needs a value: see flatq push -h",
+    "push --delay": "--delay needs a value: see flatq push -h",
+    "push --lines=1 q": "--lines takes no value: see flatq push -h",
+    "push --lines -p 1 --priority x q": "--priority takes a number from 0 to 4294967295",
+    "push -p x q": "-p takes a number from 0 to 4294967295",
+    "push -l q -- text": "a TEXT goes with none of -n, -e, -l and -0",
+    "claim q": "-c NAME is missing: see flatq claim -h",
+    "settle 5 q": "-c NAME is missing: see flatq settle -h",
+    "work jobs -- cat": "a queue is named by -q: see flatq work -h",
+    "door --queues ' '": "--queues takes names with commas between them",
+    "serve --prot 1": "unknown option '--prot'; did you mean --port?",
+    "mqueue in --onec /a": "unknown option '--onec'; did you mean --once?",
+    "mqueue": "in, out, create, stat or drop comes first: see flatq mqueue -h",
+    "--hots x": "unknown option '--hots'; did you mean --host?",
+    "-H localhost": "no verb: see flatq -h",
+}
+
+
+@pytest.mark.shells
+def test_an_error_names_the_culprit(flatq):
+    for words, said in CULPRITS.items():
+        verb = "flatq" if words[0] == "-" else f"flatq {words.split()[0]}"
+        done = flatq("flatq", *shlex.split(words), input=b"x\n")
+        assert done.err.decode() == f"{verb}: {said}\n" and done.status in (64, 65), words
+
+
+@pytest.mark.shells
+def test_text_on_the_command_line(flatq):
+    """Its bytes as they are, with a blank between two words; more than a pipe holds; none. Behind
+    the first `--`, options end, as before."""
+    for words in (["a  b", "c"], ["h\xe9llo '\"$x `y` \\\n"], ["x" * 100_000], [""], ["--", "-d"]):
+        push(flatq, b"not this", "-p", "1", "q", "--", *words)
+        assert flatq("pop", "q").out == " ".join(words).encode()
+    push(flatq, b"stdin", "--", "q")
+    assert flatq("pop", "q").out == b"stdin"
+    assert flatq("handler", input=b"push q -- text\n").out.startswith(b"error 64 ")
+
+
+def test_a_push_says_what_it_waits_for(flatq):
+    """On a terminal, once; else nothing, nor with a TEXT."""
+    far, near = pty.openpty()
+    for words, said in (([], b"flatq push: the message is what you type, up to ^D\n"),
+            (["--", "text"], b"")):
+        process = flatq.start("flatq", "push", "q", *words, stdin=near)
+        os.write(far, b"typed\n\4" if said else b"")
+        assert (process.stderr.read(), process.wait(60)) == (said, 0)
+    assert [flatq("pop", "q").out for _ in range(2)] == [b"typed\n", b"text"]
+    os.close(near)
+    os.close(far)
 
 
 NEAR = {"puhs": "push", "psh": "push", "pussh": "push", "pash": "push", "upsh": "push",

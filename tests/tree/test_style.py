@@ -85,14 +85,28 @@ def test_sourced_file_only_defines(path):
 
 @pytest.mark.parametrize("verb", headers.verbs())
 def test_help_is_the_header(flatq, verb):
+    """-h has what fits a terminal: the use, the options, an example and the exit codes. `flatq
+    help` has all."""
     header = headers.header(LIB / verb)
-    for words in ([verb, "-h"], ["flatq", verb, "-h"]):
-        help_text = flatq(*words, check=0).out.decode()
-        title = " ".join(help_text.partition("\n\n")[0].split())
-        assert title == f"{verb} {header.arguments}".rstrip() + f" - {header.text}"
-        assert all(f"{letter}, {name} {value}".rstrip() in help_text
-            for letter, name, value, _ in header.options)
-        assert header.sections["Exit"].split(";")[0] in help_text
+    usual, whole = (flatq("flatq", *words, check=0).out.decode() for words in ([verb, "-h"],
+        ["help", verb]))
+    assert flatq(verb, "-h").out.decode() == usual == whole[:len(usual)]
+    title = " ".join(usual.partition("\n\n")[0].split())
+    assert title == f"{verb} {header.arguments}".rstrip() + f" - {header.text}"
+    assert max(map(len, usual.splitlines())) <= 80 and usual.count("\n") <= 40
+    assert all(f"\n  {letter}, {name} {value}".rstrip() in usual
+        for letter, name, value, _ in header.options)
+    for section in ("Exit", "Files", "Order", "Crash"):
+        assert (f"\n{section}:" in usual) == (section == "Exit") and f"\n{section}:" in whole
+    names = {name for _, name, _, _ in header.options}
+    assert header.sections["Example"].startswith("flatq ") or verb == "push"
+    assert f"\nExample: {header.sections['Example']}\n" in usual
+    assert {*re.findall(r" (--[a-z-]+)", header.sections["Example"])} <= names
+
+
+def test_an_option_has_one_letter_and_one_name_in_all_verbs():
+    options = {row[:2] for verb in headers.verbs() for row in headers.header(LIB / verb).options}
+    assert len({name for _, name in options}) == len(options)
 
 
 @pytest.mark.parametrize("table", headers.TABLES)
@@ -111,7 +125,10 @@ def test_man_page_has_an_index_of_options():
     verbs = [", ".join(verbs) for verbs in headers.options().values()]
     assert [line[3:] for line in index if line.startswith(".B ")] == list(headers.options())
     assert [line for line in index if line in verbs] == verbs
-    assert "\n.SH EXIT STATUS\n" in page
+    assert "\n.SH EXIT STATUS\n" in page and "\n.SH FILES\n" in page
+    examples = page.partition("\n.SH EXAMPLES\n")[2].partition("\n.SH")[0].replace("\\(dq", '"')
+    assert all(headers.header(LIB / verb).sections["Example"] in examples
+        for verb in headers.verbs())
 
 
 def passes(*words, cwd=ROOT):
