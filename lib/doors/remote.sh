@@ -73,7 +73,7 @@ remote_host_read() {
 # does not know; remote_most, the seconds in which something has to move; and what a pop asks for
 remote_look() {
   remote_named=1 remote_most=20 remote_wait='' remote_left=1 remote_mark='' remote_text=
-  while getopts :hp:d:t:k:w:n:r:s:b:m:aelf06P option; do
+  while getopts :hp:d:t:k:w:n:r:s:b:m:aelf06Pv option; do
     case $FLATQ_VERB$option in
     push[en]) die 64 '-e and -n do not go with -H: the message is all of the input' ;;
     *h | pop[!wnl06]) other_option ;;

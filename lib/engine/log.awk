@@ -1,6 +1,6 @@
 # log.awk - print the events of the queues' logs in words, as log_read of log.sh says
 #
-# cd SPOOL && awk -v last=COUNT -v since=SECONDS -f log.awk. Input: the `s` lines
+# cd SPOOL && awk -v last=COUNT -v since=SECONDS -v only=ID -f log.awk. Input: the `s` lines
 # of the last turn, what `ls` says of the logs, `whole`.
 
 # The local date, hours, minutes, seconds and zone
@@ -59,6 +59,7 @@ function words(verb, tries, size, waited, reason, time,  bulk, delay, cause) {
 function event(line, queue,  part, time) {
   if (length(line) > 200 || index(line, " ") != 14 || line !~ form) return
   split(line, part, " ")
+  if (only != "" && part[3] != only) return
   # busybox takes 08 for octal
   time = substr(part[1], 1, 10)
   sub(/^0+/, "", time)

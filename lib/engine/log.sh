@@ -126,7 +126,7 @@ log_read() {
   *) log_program=$PWD/$lib/engine/log.awk ;;
   esac
   printf '%s\n' "$log_state" "$log_listing" whole | (cd "$FLATQ_DIR" && exec awk \
-    -v "last=$log_last" -v "since=$log_since" -f "$log_program" 2>&3)
+    -v "last=$log_last" -v "since=$log_since" -v "only=$log_id" -f "$log_program" 2>&3)
 }
 
 # log_wait - wait for a second, and return 1; 0: standard output is a pipe that nobody reads, whose

@@ -29,7 +29,7 @@ table_print() {
       if (length(text) > wide[column]) wide[column] = length(text)
     }
     BEGIN {
-      split(form == "messages" ? "ID STATE PRIORITY TRIES SIZE AGE REASON" : "QUEUE", heading)
+      split(form == "messages" ? "ID STATE PRIORITY TRIES SIZE AGE REASON SAID" : "QUEUE", heading)
     }
     NF == 0 { next }
     $0 == "=" { whole = 1; next }
@@ -41,6 +41,12 @@ table_print() {
     }
     {
       rows++
+      if (form == "messages" && NF > 8) {
+        rest = $0
+        for (at = 1; at < 8; at++) sub(/^[^ ]+ /, "", rest)
+        $8 = rest
+        NF = 8
+      }
       for (at = 1; at <= NF; at++) {
         put(0, at, heading[at])
         put(rows, at, form != "messages" ? $at : at == 5 ? size($at) : at == 6 ? age($at) : $at)
@@ -51,7 +57,7 @@ table_print() {
       for (row = 0; row <= rows; row++) {
         line = ""
         for (at = 1; at <= columns; at++) {
-          left = form == "messages" ? at == 2 || at == 7 : at == 1
+          left = form == "messages" ? at == 2 || at >= 7 : at == 1
           line = line (at > 1 ? "  " : "")
           line = line sprintf("%" (left ? "-" : "") wide[at] "s", cell[row, at])
         }

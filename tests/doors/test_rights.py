@@ -16,8 +16,8 @@ QUEUES = ("default", "mail/a", "other")
 # what a verb uses where its request names no queue: the default one, all, or nothing
 WITHOUT = {**dict.fromkeys(("push", "pop", "reserve", "kick", "peek", "create", "close", "drain"),
     {"default"}), "wal": set(QUEUES),
-           **dict.fromkeys(("list", "stat", "delete", "release", "touch", "bury", "drop", "pause",
-        "resume"), set())}
+           **dict.fromkeys(("list", "stat", "delete", "release", "touch", "bury", "why", "drop",
+        "pause", "resume"), set())}
 OPTIONS = {"push": "-n 0 ", "drop": "-f ", "drain": "-0 ", "pop": "-l -n 9 "}
 
 

@@ -14,8 +14,8 @@ import pytest
 
 from conftest import need, share, wait_for
 from engine import (  # noqa: F401
-    alive, carriers, children, clock, empty, lies, on_terminal, pop, push, refused, stopped_by,
-    words_of)
+    alive, carriers, children, clock, empty, lies, on_terminal, pop, push, refused,
+    shown_on_terminal, stopped_by, words_of)
 
 from crash.gate import processes
 
@@ -256,6 +256,44 @@ def test_what_a_failed_command_said_is_kept(shell, flatq, spool):
     flatq("delete", "-s", "buried", "default", check=0)
     flatq("wal", check=0)
     assert not kept.exists()
+
+
+def test_why_a_message_failed(flatq, clock):
+    """list -v has the last line of what it said, why all of it, and the tries before."""
+    push(flatq, b"<first>\x1b line\nmore", "-p", "7", "q")
+    push(flatq, b"y", "-d", "99", "q")
+    for _ in range(2):
+        flatq("work", "-q", "q", "-d", "5", "-m", "2", "-n", "1", "--", "sh", "-c",
+            r"printf 'Traceback\n  E\033rror: x\n\n' >&2; exit 3", check=0)
+        clock.advance(6)
+    assert flatq("list", "-v", "q", check=0).out.decode().splitlines() == [
+        "2 delayed 65536 0 1 12 -", "1 buried 7 2 18 12 exit-3 Error: x"]
+    assert shown_on_terminal(flatq, "list", "-v", "q")[0].splitlines()[2].endswith(
+        "exit-3  Error: x")
+    said = re.sub(r"(?m)^(pushed )?\d{4}-\d\d-\d\d [\d:.]{8,} ?|(?<= )[.\d]+ s after its push", "\\1",
+        flatq("why", "q:1", check=0).out.decode())
+    assert said == """\
+id 1
+queue q
+state buried
+reason exit-3
+priority 7
+tries 2
+size 18
+pushed 
+body <first> line
+
+q push 1 18 bytes
+q release 1 given back: its command ended with 3, for 5 s, try 1
+q bury 1 set aside: its command ended with 3, try 2
+
+Traceback
+  Error: x
+
+"""
+    assert b"state delayed\n" in flatq("why", "q:02", check=0).out
+    for words, code in (("q:3", 66), ("q", 64), ("q:x", 65), ("none:1", 66)):
+        refused(flatq("why", words), code, "why")
 
 
 # when the worker stops
