@@ -16,7 +16,8 @@
 ## make install    bin/flatq, libexec/flatq, the man page, completion, and systemd's units, below
 ##                 PREFIX=/usr/local (and DESTDIR)
 ## make uninstall  remove these again
-## make deb        a Debian package of the same: .deb/flatq_VERSION_all.deb (DEB=.deb)
+## make deb        a Debian package of the same, with the Python package, pages and the units'
+##                 user: .deb/flatq_VERSION_all.deb (DEB=.deb)
 ## make tables     write the table of verbs in the README anew from the headers of the verbs
 ## make clean      remove what the others left in this directory
 

@@ -10,6 +10,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -209,13 +210,14 @@ def package(tmp_path_factory):
 
 
 def test_the_package(package, flatq, tmp_path):
-    """It has what `make install` installs, for /usr, with the sums of all files, and no script
-    that dpkg would run."""
+    """It has what `make install` installs, for /usr, pages, examples that run, the Python package,
+    the user of the units, and the sums of all files."""
     version = flatq("flatq", "--version", check=0).out.decode().split()[1]
     assert package.name == f"flatq_{version}_all.deb"
     root = tmp_path / "root"
     subprocess.run(["dpkg-deb", "--raw-extract", package, root], check=True)
-    assert {path.name for path in (root / "DEBIAN").iterdir()} == {"control", "md5sums"}
+    assert {path.name for path in (root / "DEBIAN").iterdir()} == {"control", "md5sums",
+        "postinst", "prerm"}
     subprocess.run(["md5sum", "--quiet", "-c", "DEBIAN/md5sums"], cwd=root, check=True)
     summed = {line.split(None, 1)[1]
         for line in (root / "DEBIAN/md5sums").read_text().splitlines()}
@@ -225,7 +227,22 @@ def test_the_package(package, flatq, tmp_path):
         "bin/flatq", "libexec/flatq/push", "lib/systemd/system/flatq@.socket",
         "share/man/man1/flatq.1.gz", "share/doc/flatq/copyright", "share/doc/flatq/changelog.gz",
         "share/bash-completion/completions/flatq", "share/zsh/vendor-completions/_flatq",
+        "share/doc/flatq/README.md.gz", "share/doc/flatq/COMING-FROM.md.gz",
     )} <= summed
+    libexec, doc = root / "usr/libexec/flatq", root / "usr/share/doc/flatq"
+    env = {**flatq.env, "PYTHONPATH": str(root / "usr/lib/python3/dist-packages"),
+        "FLATQ_LIB": str(libexec), "PATH": f"{libexec}:{os.environ['PATH']}"}
+    done = subprocess.run([sys.executable, "-c", "import flatq; flatq.Queue('q').push(b'x')"],
+        env=env, capture_output=True)
+    assert (done.returncode, flatq("pop", "q").out) == (0, b"x"), done
+    done = subprocess.run(["sh", doc / "examples/session.sh"], env=env, cwd=tmp_path,
+        capture_output=True, text=True)
+    assert "resize 7.png (try 2)" in done.stdout and "not found" not in done.stderr, done
+    users = tmp_path / "users"
+    (users / "etc").mkdir(parents=True)
+    subprocess.run([need("systemd-sysusers"), "--root", users,
+        root / "usr/lib/sysusers.d/flatq.conf"], check=True)
+    assert (users / "etc/passwd").read_text().startswith("flatq:")
     command = root / "usr/bin/flatq"
     assert command.read_text() == "#!/bin/sh\nexec '/usr/libexec/flatq/flatq' \"$@\"\n"
     assert os.access(command, os.X_OK)
