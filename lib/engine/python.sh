@@ -31,5 +31,5 @@ python_run() {
   FLATQ_LIB=$lib
   export PYTHONPATH FLATQ_LIB
   [ -n "$PYTHONPATH" ] || unset PYTHONPATH
-  exec "$python" -m "$@" 2>&5 5>&-
+  exec "$python" ${shell_name:+-X flatq} -m "$@" 2>&5 5>&-
 }

@@ -62,12 +62,13 @@ def fail(verb: str, error: Error) -> int:
 
 
 def complain(text: str) -> None:
-    """Write to stderr, if that is possible."""
+    """Write to stderr, if that is possible; `flatq` is in front if it has run us."""
     # None: it was closed when we were started, and a file of ours may have its number by now
     if sys.stderr is not None:
         # Not by its buffer, which would keep what failed, and fail again when Python ends
         with contextlib.suppress(OSError), open(
                 sys.stderr.fileno(), "wb", 0, closefd=False) as raw:
+            text = "flatq " * ("flatq" in sys._xoptions) + text
             raw.write(text.encode(sys.stderr.encoding, "backslashreplace"))
 
 

@@ -6,6 +6,7 @@ import pty
 import re
 import shlex
 import subprocess
+import sys
 
 import pytest
 
@@ -69,6 +70,7 @@ CULPRITS = {
     "serve --prot 1": "unknown option '--prot'; did you mean --port?",
     "mqueue in --onec /a": "unknown option '--onec'; did you mean --once?",
     "mqueue": "in, out, create, stat or drop comes first: see flatq mqueue -h",
+    "shovel a a": "FROM and TO are the same",
     "--hots x": "unknown option '--hots'; did you mean --host?",
     "-H localhost": "no verb: see flatq -h",
 }
@@ -76,6 +78,7 @@ CULPRITS = {
 
 @pytest.mark.shells
 def test_an_error_names_the_culprit(flatq):
+    flatq.env["FLATQ_PYTHON"] = sys.executable
     for words, said in CULPRITS.items():
         verb = "flatq" if words[0] == "-" else f"flatq {words.split()[0]}"
         done = flatq("flatq", *shlex.split(words), input=b"x\n")
