@@ -878,11 +878,11 @@ def test_pages(shell, flatq):
     one = page(flatq, links[shown])
     found = rows(one)
     assert [row[0] for row in found if len(row) == 8] == ["queue", shown]
-    messages = [row for row in found if row[1].startswith("<i>")]
+    messages = [row for row in found if row[1].startswith("<i>") and row[3] == "65536"]
     assert [(row[0], row[1], row[3:]) for row in messages] == [
         (str(n + 1), f"<i>{n}&\u20ac \ufffd</i>" + "x" * 76 + " \u2026", ["65536", "0", "214"])
         for n in (1, 2)]
-    assert [row[1] for row in found if row[0] == "1" and len(row) == 5] == ["no-such_person"]
+    assert [row[2] for row in found if row[:1] == ["1"]] == ["no-such_person"]
     names = ("push", "bury", "reserve")
     events = [row[1:4] for row in found if len(row) == 6 and row[1] in names]
     assert events == [["bury", "no-such_person", "1"], ["reserve", "", "1"],
@@ -908,9 +908,25 @@ def test_pages(shell, flatq):
         assert statuses(flatq, *both, env={"API_KEY": "a-key"}) == [401, status]
 
 
+def test_a_page_says_why_and_until_when(flatq):
+    for body, delay in ((b"<b>bad", "0"), (b"later", "7100"), (b"held", "0")):
+        flatq("push", "-d", delay, "q", input=body, check=0)
+    flatq("work", "-q", "q", "-n", "1", "-m", "1", "--", "sh", "-c",
+        "printf 'line\\n==> body/<i> & \\033' >&2; exit 3", check=0)
+    flatq("reserve", "-t", "650", "q", check=0)
+    said = page(flatq, "/?queue=q")
+    assert "<b>" not in said and "<i>" not in said
+    found = [row[:4] for row in rows(said) if row[0] in "123"]
+    assert [row[:3] for row in found[1:]] == [["2", "later", "1 h"], ["3", "held", "10 min"]]
+    assert found[0] == ["1", "<b>bad", "exit-3", "==> body/<i> &  "] and found[2][3] == "\u2013"
+
+
 def test_pages_by_every_awk(flatq, stub):
     flatq("push", "$C3$A9", input=b"\xe2\x82\xac\xff and more", check=0)
     flatq("push", "-l", "other", input=b"one\ntwo\n", check=0)
+    flatq("push", "other", input=b"held", check=0)
+    flatq("reserve", "-t", "7100", "other", check=0)
+    flatq("work", "-q", "other", "-n", "1", "-m", "1", "--", "sh", "-c", "echo '<a&b>' >&2; false")
     found = {}
     for program in ("gawk", "mawk", "original-awk", "busybox awk"):
         need(program.split()[0])

@@ -31,9 +31,9 @@ $1 == "row" {
 }
 $1 == "count" { for (i = 1; i <= 4; i++) value[queue($2), key[i]] = $(i + 3); next }
 $1 == "ready" && slip($2) { add("ready", $2); text_of[field[2] ""] = $3; next }
-$1 == "buried" { sub(/.*\//, "", $2); if (slip($2)) add("buried", $2); next }
-/^==> body\// { id = substr($2, 6); next }
+$1 ~ /^(buried|delayed|reserved)$/ && slip_in($2) { add($1, $2); next }
 id != "" { text_of[id] = $0; id = ""; next }
+/^==> (body|why)\// { id = $2; sub(/^body./, "", id); next }
 $0 == "logs" { logs = 1 }
 
 END {
@@ -46,6 +46,7 @@ function add(what, line) { list[what, ++count[what]] = line }
 # The name of the queue in a directory
 function queue(disk) { sub(/^%/, "", disk); gsub(/,/, "/", disk); return disk }
 function slip(text) { return split(text, field, ".") >= 10 && text !~ /[^0-9A-Za-z_.-]/ }
+function slip_in(path) { sub(/.*\//, "", path); return slip(path) }
 function log_line() {
   if (/^==> .* <==$/) { name = $2; sub(/\/log$/, "", name); name = queue(name); return }
   # The first line may be a part of one
@@ -132,8 +133,9 @@ function message(base64, size,  at, bytes, code, step, rest) {
 }
 # busybox reads a number with a zero in front as octal
 function plain(value) { sub(/^0+/, "", value); return value + 0 }
-function age(time,  seconds) {
-  seconds = int(now > time ? now - time : 0)
+function age(time) { return span(now - time) }
+function span(seconds) {
+  seconds = int(seconds > 0 ? seconds : 0)
   return seconds < 60 ? seconds " s" : seconds < 3600 ? int(seconds / 60) " min" : \
     seconds < 172800 ? int(seconds / 3600) " h" : int(seconds / 86400) " d"
 }
@@ -159,15 +161,42 @@ function page_rows(what,  n, bound, tries, last, most) {
     print "<tr>" row(what, list[what, last ? count[what] + 1 - n : n]) "</tr>"
 }
 function number(n) { return cell(plain(field[n])) }
+function told(id, size) { return cell(message(text_of[field[id] ""], plain(field[size])), "m") }
+# A line of a failed command
+function safe(text) {
+  gsub(/[\001-\037\177]/, " ", text)
+  text = substr(text, 1, 90)
+  gsub(/&/, "\\&amp;", text)
+  gsub(/</, "\\&lt;", text)
+  return "<bdi>" text "</bdi>"
+}
 function since(n) { return cell(age(plain(field[n]) / 100)) }
 function row(what, text) {
   if (what == "queues") return row_queue(text)
   split(text, field, what == "events" ? " " : ".")
   if (what == "ready")
-    return number(2) cell(message(text_of[field[2] ""], plain(field[8])), "m") \
-      since(7) number(1) number(3) number(8)
-  if (what == "buried")
-    return number(3) cell(field[12], "m") since(1) number(4) number(9)
+    return number(2) told(2, 8) since(7) number(1) number(3) number(8)
+  if (what == "buried") {
+    sub(/.*\//, "", text)
+    split(text, field, ".")
+    return number(3) told(3, 9) cell(field[12], "m") cell(safe(text_of["why/" field[3]]), "m") \
+      since(1) number(4)
+  }
+  if (what == "delayed") {
+    split(text, part, "/")
+    split(part[4], field, ".")
+    return number(2) told(2, 8) \
+      cell(span((part[2] ~ /\./ ? part[2] + 0 : epoch) + plain(part[3]) / 100 - now)) \
+      number(1) number(3)
+  }
+  if (what == "reserved") {
+    sub(/.*\//, "", text)
+    split(text, field, ".")
+    sub(/-.*/, "", field[11])
+    return number(2) told(2, 8) \
+      cell(plain(field[12]) ? span(epoch + plain(field[12]) / 100 - now) : "&ndash;") \
+      cell(field[11] ~ /^0/ ? "&ndash;" : field[11]) number(3)
+  }
   return cell(age(field[1])) cell(field[2], "m") \
     cell(field[7] ~ /^[0-9A-Za-z_.-]+$/ && field[7] != "-" ? field[7] : "", "m") \
     number(3) number(4) number(5)

@@ -3,7 +3,7 @@
 # It holds no lock, and its time is linear: of a deep queue it reads the names that `stat` counts,
 # 16 KiB of a flat file, 160 bytes of bodies, and 256 KiB of a log.
 
-need engine/count engine/pause engine/queues
+need engine/count engine/pause engine/queues engine/state
 
 do_look() {
   stat_queues='' stat_form=page stat_type='text/html; charset=utf-8'
@@ -28,7 +28,8 @@ do_look() {
   clock_split "$epoch_time"
   stat_now=$clock_s
   # awk fails without the line `logs`, behind which nothing is believed
-  text=$({ stat_print | exec awk -v "form=$stat_form" -v "now=$stat_now" -v "host=${host#x}" \
+  text=$({ stat_print | exec awk -v "form=$stat_form" -v "now=$stat_now" -v "epoch=$epoch" \
+    -v "host=${host#x}" \
     -f "$lib/doors/http/stat.awk" - html=1 "$lib/doors/http/page.html"; } </dev/null) ||
     { why='the queues cannot be read'; say_failed 74; return; }
   case $stat_form in
@@ -69,29 +70,58 @@ stat_logs() (
   [ -z "$stat_recent" ] || exec tail -c 262144 /dev/null $stat_recent
 )
 
-# page_one - print the row and the counts of $q, `buried NAME` of the last ten, `ready SLIP
-# [BASE64]` and bodies of the ten that come next, and behind a line `logs` its log
+# page_one - print the row and the counts of $q; `buried PATH` of the last ten, `delayed PATH` of
+# the ten that are due first, `reserved PATH` of ten, `ready SLIP [BASE64]` of the ten that come
+# next; bodies, and what is kept of failed commands; and behind a line `logs` its log
 page_one() {
-  stat_row "$queue" && queues_count "$queue" || return
+  stat_row "$queue" && queues_count "$queue" && cd "$q" || return
+  page_bodies='' page_whys=
   # The last ten directories of these (window.sh)
-  set -- "$q"/buried/*/*
+  set -- buried/*/*
   [ $# -le 10 ] || shift $(($# - 10))
   for page_path in "$@"; do
-    printf 'buried %s\n' "$page_path"/*
+    shift
+    set -- "$@" "$page_path"/*
   done
-  cd "$q" || return
+  [ $# -le 10 ] || shift $(($# - 10))
+  page_left=10
+  page_rows buried "$@"
+  page_left=10
+  for page_path in delayed/*/*; do
+    [ "$page_left" -gt 0 ] || break
+    page_rows delayed "$page_path"/*
+  done
+  page_left=10
+  page_rows reserved out/*
   # The first flat file has the first of all that are in flat files
   for page_path in queue/*/*; do break; done
   page_next=$({ find wal head ! -type d; head -c 16384 "$page_path"; } |
     sed 's#^[hw].*/##' | sort | head -n 10 | cut -c 1-300)
-  set --
   while read -r page_slip page_body; do
     printf 'ready %s %s\n' "$page_slip" "$page_body"
-    slip_parse "$page_slip" && [ -z "$page_body" ] && set -- "$@" "body/$slip_id"
+    slip_parse "$page_slip" && [ -z "$page_body" ] && page_bodies="$page_bodies body/$slip_id"
   done <<END
 $page_next
 END
-  [ $# -eq 0 ] || head -c 160 /dev/null "$@"
+  # shellcheck disable=SC2086 # names without blanks
+  [ -z "$page_bodies" ] || head -c 160 /dev/null $page_bodies
+  # shellcheck disable=SC2086
+  [ -z "$page_whys" ] || { printf '\n'; tail -n 1 /dev/null $page_whys; }
   printf '\nlogs\n==> %s/log <==\n' "${q##*/}"
   [ ! -f log ] || tail -c 262144 log
+}
+
+# page_rows STATE PATH ... - print `STATE PATH` for page_left of these slips; note their files
+page_rows() {
+  page_state=$1
+  shift
+  for page_path in "$@"; do
+    [ "$page_left" -gt 0 ] || return 0
+    slip_of "$q/$page_path"
+    slip_parse "$slip" && [ -e "$page_path" ] && ! is_settled "$page_path" || continue
+    page_left=$((page_left - 1))
+    printf '%s %s\n' "$page_state" "$page_path"
+    page_bodies="$page_bodies body/$slip_id"
+    [ ! -s "why/$slip_id" ] || page_whys="$page_whys why/$slip_id"
+  done
 }
