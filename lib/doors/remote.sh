@@ -73,12 +73,15 @@ remote_host_read() {
 # does not know; remote_most, the seconds in which something has to move; and what a pop asks for
 remote_look() {
   remote_named=1 remote_most=20 remote_wait='' remote_left=1 remote_mark='' remote_text=
-  while getopts :hp:d:t:k:w:n:r:s:b:m:aelf06Pv option; do
+  [ "$FLATQ_VERB" != wait ] || remote_most=3620
+  while getopts :hp:d:A:t:k:w:n:r:s:b:m:aelf06Pv option; do
     case $FLATQ_VERB$option in
     push[en]) die 64 '-e and -n do not go with -H: the message is all of the input' ;;
+    pushA) die 64 '-A does not go with -H, whose clock is another: give -d' ;;
     *h | pop[!wnl06]) other_option ;;
+    waitt) option_seconds t "$OPTARG"; remote_most=$((20 + number)) ;;
     *w)
-      option_number w "$OPTARG" 4294967295
+      option_seconds w "$OPTARG"
       remote_wait="-w $number" remote_most=$((20 + number)) ;;
     popn) option_number n "$OPTARG" 4294967295; remote_left=$number ;;
     popl) remote_mark='\n' ;;
@@ -242,7 +245,7 @@ remote_ended() {
 # remote_doubt - add to `why` what is known of the request if its answer is not
 remote_doubt() {
   case ${request%% *} in
-  list | stat | peek | wal) return ;;
+  list | stat | peek | wait | wal) return ;;
   push)
     remote_known='it may be stored, or not'
     [ "$remote_sent" -ge "$remote_total" ] || remote_known='nothing is stored' ;;

@@ -4,8 +4,8 @@
 # A client that may use a verb may use all its options. `log` is no verb of the line door: it shows
 # the events of all clients.
 
-handler_verbs="push pop reserve delete release touch bury kick peek why list stat create close \
-pause resume drain drop wal"
+handler_verbs="push pop reserve delete release touch bury kick peek why list stat wait create \
+close pause resume drain drop wal"
 
 # rights_read LETTER VALUE - set a limit of `flatq door`, and add both, quoted, to rights_words
 rights_read() {
@@ -56,7 +56,7 @@ rights_check() {
   # Of all queues, they show those that are allowed
   list | stat) ;;
   # These take nothing by themselves
-  delete | release | touch | bury | why | drop | resume) ;;
+  delete | release | touch | bury | why | drop | resume | wait) ;;
   # QUEUE [SECONDS]
   pause) [ $# -eq 0 ] || set -- "$1" ;;
   *) [ $# -gt 0 ] || die 77 "$door_verb of all queues is not allowed here" ;;

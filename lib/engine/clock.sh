@@ -43,6 +43,21 @@ clock_wall() {
   [ $wall_epoch -ge 0 ] || wall_epoch=0
 }
 
+# clock_date - read `now`, and set wall_ahead to the hundredths of a second that the wall clock is
+# ahead of it; return 1 if `date` fails
+clock_date() {
+  clock_said=$(exec date +%s.%N 9>&-)
+  clock_read
+  case $clock_said in
+  *[0-9].[0-9][0-9]*) ;;
+  *) clock_said=${clock_said%%[!0-9]*}.00 ;;
+  esac
+  clock_c=${clock_said#*.}
+  is_number "${clock_said%.*}" 9999999999 || return
+  unpad "$now"
+  wall_ahead=$((number * 100 + 1${clock_c%"${clock_c#??}"} - 100 - unpadded))
+}
+
 # clock_follow - once in 100 s, let the spool's wall clock follow the system's if they differ by
 # over a minute: set epoch, note it in the record of this boot, and return 0
 clock_follow() {

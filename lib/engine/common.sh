@@ -135,11 +135,31 @@ is_number() {
   [ ${#number} -lt ${#2} ] || { [ ${#number} -eq ${#2} ] && ! [ "$number" \> "$2" ]; }
 }
 
-# option_number LETTER VALUE MAX - is_number, or exit. A door may shorten a -w
+# is_seconds VALUE MAX - is_number, also of 90s, 10m, 2h or 1d
+is_seconds() {
+  case $1 in
+  *[0-9]s) set -- "${1%s}" "$2" 1 ;;
+  *[0-9]m) set -- "${1%m}" "$2" 60 ;;
+  *[0-9]h) set -- "${1%h}" "$2" 3600 ;;
+  *[0-9]d) set -- "${1%d}" "$2" 86400 ;;
+  esac
+  is_number "$1" "$2" && { [ $# -eq 2 ] || is_number $((number * $3)) "$2"; }
+}
+seconds_like='or a time like 90s, 10m, 2h or 1d'
+
+# option_number LETTER VALUE MAX - is_number, or exit
 option_number() {
   is_number "$2" "$3" || {
     need engine/usage
     option_bad 65 "$1" "takes a number from 0 to $3"
+  }
+}
+
+# option_seconds LETTER VALUE [MAX] - is_seconds, or exit. A door may shorten a -w
+option_seconds() {
+  is_seconds "$2" "${3-4294967295}" || {
+    need engine/usage
+    option_bad 65 "$1" "takes a number from 0 to ${3-4294967295}, $seconds_like"
   }
   [ "$1" != w ] || [ "$number" -le "${door_longest:-$number}" ] || number=$door_longest
 }

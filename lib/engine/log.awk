@@ -1,55 +1,33 @@
 # log.awk - print the events of the queues' logs in words, as log_read of log.sh says
 #
-# cd SPOOL && awk -v last=COUNT -v since=SECONDS -v only=ID -f log.awk. Input: the `s` lines
-# of the last turn, what `ls` says of the logs, `whole`.
+# cd SPOOL && awk -v last=COUNT -v since=SECONDS -v only=ID -f date.awk -f log.awk. Input: the `s`
+# lines of the last turn, what `ls` says of the logs, `whole`.
 
-# The local date, hours, minutes, seconds and zone
-function local_time(time,  command) {
-  time = sprintf("%.0f", time)
-  if (time in local_times) return local_times[time]
-  command = "date -d @" time " \"+%F %H %M %S %z\" 2>/dev/null"
-  command | getline local_times[time]
-  close(command)
-  if (local_times[time] !~ / [+-][0-9][0-9][0-9][0-9]$/) { failed = 1; exit 1 }
-  return local_times[time]
-}
-function zone(time) { return substr(local_time(time), 21) }
-# One look for a day, unless the clocks change on it: then one for each quarter of an hour
-function date(time,  step, base, part, seconds) {
-  base = int(time / 86400) * 86400
-  step = zone(base) == zone(base + 86400) ? 86400 : 900
-  base = int(time / step) * step
-  split(local_time(base), part, " ")
-  # With the 1 in front, 08 is not octal
-  seconds = (("1" part[2]) * 60 + ("1" part[3])) * 60 + ("1" part[4]) - 366100 + time - base
-  if (seconds >= 86400) split(local_time(base + step), part, " ")
-  return sprintf("%s %02d:%02d:%02d", part[1], int(seconds / 3600) % 24, int(seconds / 60) % 60,
-    seconds % 60)
-}
 function many(number, word) { return number " " word (number == "1" ? "" : "s") }
-# What came of a message. The reason may end with `delay-SECONDS`
-function words(verb, tries, size, waited, reason, time,  bulk, delay, cause) {
+# What came of a message. The reason may end with `delay-SECONDS` or `lease-SECONDS`
+function words(verb, tries, size, waited, reason, time,  bulk, until, cause) {
   if (reason ~ /^bulk-[0-9]+$/) {
     bulk = many(substr(reason, 6), "message")
     return verb == "push" ? bulk ", " many(size, "byte") : bulk
   }
   waited = sprintf("%d.%02d s", waited / 1000, waited % 1000 / 10) " after its push"
-  if (match(reason, /(^|-)delay-[0-9]+$/)) {
-    delay = substr(reason, RSTART)
-    sub(/^.*-/, "", delay)
+  if (match(reason, /(^|-)(delay|lease)-[0-9]+$/)) {
+    until = substr(reason, RSTART)
+    sub(/^.*-/, "", until)
+    until = " until " date(time + until)
     reason = RSTART > 1 ? substr(reason, 1, RSTART - 1) : "-"
   }
   cause = reason in why ? why[reason] : reason
   if (reason ~ /^exit-[0-9]+$/) cause = "its command ended with " substr(reason, 6)
   if (reason ~ /^signal-[0-9]+$/) cause = "its command was ended by signal " substr(reason, 8)
-  if (verb == "push") return many(size, "byte") (delay ? ", delayed until " date(time + delay) : "")
-  if (verb ~ /^(pop|reserve)$/) return "try " tries ", " waited
+  if (verb == "push") return many(size, "byte") (until ? ", delayed" until : "")
+  if (verb ~ /^(pop|reserve)$/) return "try " tries ", " waited (until ? ", leased" until : "")
   if (verb == "delete") return (reason == "unheld" ? "deleted" : "done at try " tries) ", " waited
-  if (verb == "touch") return "its lease is longer, try " tries
+  if (verb == "touch") return (until ? "leased" until : "its lease is longer") ", try " tries
   if (verb == "kick") return "ready again"
   if (verb == "release") {
     cause = reason ~ /^(-|uncounted)$/ ? "" : ": " cause
-    return "given back" cause (delay ? ", for " delay " s" : "") ", try " tries
+    return "given back" cause (until ? "," until : "") ", try " tries
   }
   if (verb == "bury") return "set aside: " cause ", try " tries
   if (verb in why) return "back: " why[verb] ", try " tries

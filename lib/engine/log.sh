@@ -122,11 +122,12 @@ end'*) log_again=1 ;;
 # BYTES` for each log, read up to there, `again` as log_again, and `end`
 log_read() {
   case $lib in
-  /*) log_program=$lib/engine/log.awk ;;
-  *) log_program=$PWD/$lib/engine/log.awk ;;
+  /*) log_parts=$lib/engine ;;
+  *) log_parts=$PWD/$lib/engine ;;
   esac
   printf '%s\n' "$log_state" "$log_listing" whole | (cd "$FLATQ_DIR" && exec awk \
-    -v "last=$log_last" -v "since=$log_since" -v "only=$log_id" -f "$log_program" 2>&3)
+    -v "last=$log_last" -v "since=$log_since" -v "only=$log_id" -f "$log_parts/date.awk" \
+    -f "$log_parts/log.awk" 2>&3)
 }
 
 # log_wait - wait for a second, and return 1; 0: standard output is a pipe that nobody reads, whose

@@ -166,8 +166,11 @@ push_commit() {
   slip_format
   while :; do
     push_place=$q/wal
-    [ "$push_delay" = 0 ] ||
-      { need engine/window; delay_place "$push_delay" || return; push_place=$place; }
+    if [ "$push_delay" != 0 ]; then
+      need engine/window
+      delay_place "$push_delay" "${push_when-}" || return
+      push_place=$place
+    fi
     # A signal from here on finds that the slip may exist (push_stopped)
     push_made=1
     file_new "$push_place/$slip" && break

@@ -5,7 +5,10 @@ python_option() {
   case $option in
   o) python_words="$python_words -o" ;;
   [nwbz])
-    option_number "$option" "$OPTARG" 4294967295
+    case $option in
+    w) option_seconds w "$OPTARG" ;;
+    *) option_number "$option" "$OPTARG" 4294967295 ;;
+    esac
     python_words="$python_words -$option $number" ;;
   *) other_option ;;
   esac

@@ -258,7 +258,7 @@ message_touch() {
   # The same deadline gives the same name
   [ "$slip_path" = "$touch_to" ] || slip_move "$touch_to" || return
   bound_unlock
-  queue_log touch
+  queue_log touch "lease-${1:-$slip_lease}"
 }
 
 # message_reserve OWNER - hand out `slip_path`, which nobody holds, out of turn; set `taken`

@@ -6,63 +6,6 @@ table_print() {
   shift
   table_lines=$("$@") || exit
   # The last line proves that all came (R6)
-  [ -z "$table_lines" ] || printf '%s\n=\n' "$table_lines" | awk -v "form=$table_form" '
-    function age(s) {
-      if (s < 3600) return s < 60 ? s "s" : int(s / 60) "m"
-      return s < 86400 ? int(s / 3600) "h" : int(s / 86400) "d"
-    }
-    function size(b, at) {
-      if (b < 1024) return b
-      for (at = 1; b >= 1048524 && at < 4; at++) b /= 1024
-      return sprintf("%.1f%s", b / 1024, substr("KMGT", at, 1))
-    }
-    function shown(name, value) {
-      if (name == "ready") ready = value
-      if (name == "oldest") return ready ? age(value) : "-"
-      if (name == "closed") return value ? "yes" : "-"
-      if (name == "paused") return !value ? "-" : value > 4e9 ? "yes" : age(value)
-      return value == 0 && (name == "bound" || name == "most-tries") ? "-" : value
-    }
-    function put(row, column, text) {
-      cell[row, column] = text
-      if (column > columns) columns = column
-      if (length(text) > wide[column]) wide[column] = length(text)
-    }
-    BEGIN {
-      split(form == "messages" ? "ID STATE PRIORITY TRIES SIZE AGE REASON SAID" : "QUEUE", heading)
-    }
-    NF == 0 { next }
-    $0 == "=" { whole = 1; next }
-    form == "stat" {
-      if ($1 == "queue") { rows++; at = 0 }
-      put(0, ++at, toupper($1))
-      put(rows, at, $1 == "queue" ? $2 : shown($1, $2))
-      next
-    }
-    {
-      rows++
-      if (form == "messages" && NF > 8) {
-        rest = $0
-        for (at = 1; at < 8; at++) sub(/^[^ ]+ /, "", rest)
-        $8 = rest
-        NF = 8
-      }
-      for (at = 1; at <= NF; at++) {
-        put(0, at, heading[at])
-        put(rows, at, form != "messages" ? $at : at == 5 ? size($at) : at == 6 ? age($at) : $at)
-      }
-    }
-    END {
-      if (!whole) exit 1
-      for (row = 0; row <= rows; row++) {
-        line = ""
-        for (at = 1; at <= columns; at++) {
-          left = form == "messages" ? at == 2 || at >= 7 : at == 1
-          line = line (at > 1 ? "  " : "")
-          line = line sprintf("%" (left ? "-" : "") wide[at] "s", cell[row, at])
-        }
-        sub(/ +$/, "", line)
-        print line
-      }
-    }' || die 74 'the table could not be printed'
+  [ -z "$table_lines" ] || printf '%s\n=\n' "$table_lines" | awk -v "form=$table_form" \
+    -f "$lib/engine/date.awk" -f "$lib/engine/table.awk" || die 74 'the table could not be printed'
 }

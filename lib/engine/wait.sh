@@ -11,13 +11,16 @@ need engine/process engine/clock
 
 # wait_begin wait QUEUE ... - enter this process as a waiter for a message of each QUEUE, which is
 # created if needed
-# wait_begin room - enter it as a waiter for room in the queue that is open
+# wait_begin room [.all] - enter it as a waiter for room in the queue that is open; `.all`: it is
+# woken each time, and takes the wake from nobody
 wait_begin() {
   wait_kind=$1
   shift
   nonce_read
   owner=$$-$now
-  wait_name=$owner.$nonce wait_fifo=$FLATQ_DIR/.wait/$owner.$nonce wait_woken='' wait_sleeper=
+  wait_name=$owner.$nonce wait_woken='' wait_sleeper=
+  [ "$wait_kind" = wait ] || wait_name=$wait_name${1-}
+  wait_fifo=$FLATQ_DIR/.wait/$wait_name
   # Let the sleeper die with us, even if we are killed
   if [ -z "${wait_asked:-}" ]; then
     wait_asked=1 wait_pdeathsig=
@@ -161,7 +164,10 @@ wait_end() {
 wake_some() {
   wake_left=${2:-1}
   for wake_path in "$1"/*; do
-    [ "$wake_left" -gt 0 ] || return 0
+    case $wake_left$wake_path in
+    0*.all) ;;
+    0*) continue ;;
+    esac
     wake_fifo=$FLATQ_DIR/.wait/${wake_path##*/}
     [ -e "$wake_path" ] || continue
     wake_pid=${wake_path##*/}
@@ -180,7 +186,10 @@ wake_some() {
       # RACE: it may be gone by now. Opened for reading and writing, a FIFO never blocks; if this
       # creates a file, wait_sweep finds it
       printf '\n' 1<>"$wake_fifo"
-      wake_left=$((wake_left - 1))
+      case $wake_path in
+      *.all) ;;
+      *) wake_left=$((wake_left - 1)) ;;
+      esac
     fi
     set +C
   done

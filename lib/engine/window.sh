@@ -27,12 +27,13 @@ window_make() {
   done
 }
 
-# delay_place SECONDS - set `place` to delayed/THOUSANDS/WHEN, and create it
+# delay_place SECONDS [WHEN] - set `place` to delayed/THOUSANDS/WHEN, and create it
 delay_place() {
   # The input of a push may have taken longer than the delay (R5)
   clock_read
   clock_follow || :
   clock_add "$1" "$now"
+  later=${2:-$later}
   window_make "delayed/${later%?????}/$later"
 }
 

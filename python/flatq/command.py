@@ -103,6 +103,13 @@ def number(letter: str, value: str, least: int = 0, most: int = 4294967295) -> i
     return found
 
 
+def seconds(letter: str, value: str, least: int = 0) -> int:
+    """Return the value of an option, which may be 90, 90s, 10m, 2h or 1d. Raises Invalid."""
+    each = {"s": 1, "m": 60, "h": 3600, "d": 86400}.get(value[-1:], 0)
+    many = whole(value[:-1]) if each else None
+    return number(letter, value if many is None else str(many * each), least)
+
+
 def whole(value: str) -> int | None:
     """Return the number of 18 digits at most, else None."""
     digits = value.lstrip("0") or "0"

@@ -73,12 +73,12 @@ class Denied(Error):
 
 
 class TimedOut(Error, TimeoutError):
-    """The verb took longer than Queue(timeout=...); it may have done what was asked."""
+    """75 from wait; or a verb took longer than Queue(timeout=...), and may have done it."""
 
 
 ERRORS: dict[int | tuple[int, str], type[Error]] = {
     64: Usage, 65: Invalid, 66: Missing, 68: Unreachable, 69: Closed, 70: Internal, 73: Busy,
-    74: Disk, 75: Busy, 77: Denied, (75, "push"): Full,
+    74: Disk, 75: Busy, 77: Denied, (75, "push"): Full, (75, "wait"): TimedOut, (65, "wait"): Error,
     **{(66, verb): Empty for verb in ("pop", "reserve", "peek", "drain", "claim")},
     **{(66, verb): NotYours for verb in ("delete", "release", "touch", "bury")},
 }

@@ -35,7 +35,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from .command import needs, number, options, out, run, standard_input, whole
+from .command import needs, number, options, out, run, seconds, standard_input, whole
 from .errors import Busy, Closed, Denied, Disk, Empty, Error, Full, Invalid, Missing, Unreachable
 from .errors import printable
 from .queue import Bytes
@@ -412,8 +412,8 @@ def main() -> NoReturn:
 def _main(words: list[str]) -> int:
     action = words.pop(0)
     given, names = options(words, "hw:b:t:f")
-    wait = number("w", given["w"]) if "w" in given else None
-    lease = number("t", given.get("t", "30"), 1)
+    wait = seconds("w", given["w"]) if "w" in given else None
+    lease = seconds("t", given.get("t", "30"), 1)
     if action == "doctor":
         found = [each for name in names or ["default"]
                  for each in Queue(name, lease=lease).doctor(force="f" in given)]

@@ -446,6 +446,17 @@ class AsyncQueue(_Queue):
         """Hand out messages again. Raises Missing."""
         await self._call("resume", _nothing)
 
+    async def wait(self, *ids: int, timeout: float | None = None) -> None:
+        """Wait until the work is done: nothing is ready, delayed or reserved.
+
+        With ids: until these messages are gone. timeout: seconds; None: for
+        ever. Raises TimedOut, Missing, and Error if one was buried meanwhile.
+        """
+        operands = [f"{self.name}:{int(id)}" for id in ids]
+        call = self._made("wait", _nothing, *operands, t=timeout)
+        call.wait, call.timeout = math.inf, None
+        await self._run(call)
+
     async def drop(self, *, force: bool = False) -> None:
         """Remove the queue.
 
@@ -517,6 +528,7 @@ class Queue(_Queue):
     create, drop = _now(AsyncQueue.create), _now(AsyncQueue.drop)
     shutdown = _now(AsyncQueue.shutdown)
     pause, resume = _now(AsyncQueue.pause), _now(AsyncQueue.resume)
+    wait = _now(AsyncQueue.wait)
 
     def reserve(self, *, wait: float = 0, lease: float | None = None) -> Reserved:
         """See AsyncQueue.reserve."""

@@ -361,6 +361,10 @@ BASIC = [
     make("pop, paused", (*TWO, "pause q"), ("sh", '"$0/pop" q; [ $? = 66 ] || exit 74', b""), 2),
     make("pop, a pause is over", (*TWO, "pause q 9"), "pop q", 2, old=1,
         prepare=other_boot),
+    *(make(f"wait, {name}", before, ("sh", f'"$0/wait" -t 0 q{of}; case $? in 75) ;; 0) exit 66 ;; '
+        '*) exit 74 ;; esac', b""), order) for name, before, of, order in (
+        ("reserved", (*ONE, "reserve -t 999999 q"), "", 1), ("in a flat file", FLAT, ":4", 6),
+        ("delayed", pushes(1, 1, "-d", "999999"), "", 1))),
     make("drop -f", THREE, "drop -f q", 3, old=3, atomic=True),
     make("create", (v("push p", b"other"),), "create -b 5 q", ()),
     make("create again", (*TWO, "close q"), "create -b 5 -m 3 q", 2),

@@ -885,7 +885,7 @@ def test_pages(shell, flatq):
     assert [row[2] for row in found if row[:1] == ["1"]] == ["no-such_person"]
     names = ("push", "bury", "reserve")
     events = [row[1:4] for row in found if len(row) == 6 and row[1] in names]
-    assert events == [["bury", "no-such_person", "1"], ["reserve", "", "1"],
+    assert events == [["bury", "no-such_person", "1"], ["reserve", "lease-60", "1"],
                       *(["push", "", str(n)] for n in (3, 2, 1))]
     # of a deep queue, too, what comes next, also from flat files
     following = [row for row in rows(page(flatq, links["deep"])) if len(row) == 6]

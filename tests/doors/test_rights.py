@@ -17,8 +17,8 @@ QUEUES = ("default", "mail/a", "other")
 WITHOUT = {**dict.fromkeys(("push", "pop", "reserve", "kick", "peek", "create", "close", "drain"),
     {"default"}), "wal": set(QUEUES),
            **dict.fromkeys(("list", "stat", "delete", "release", "touch", "bury", "why", "drop",
-        "pause", "resume"), set())}
-OPTIONS = {"push": "-n 0 ", "drop": "-f ", "drain": "-0 ", "pop": "-l -n 9 "}
+        "pause", "resume", "wait"), set())}
+OPTIONS = {"push": "-n 0 ", "drop": "-f ", "drain": "-0 ", "pop": "-l -n 9 ", "wait": "-t 0 "}
 
 
 @pytest.fixture

@@ -2,6 +2,8 @@
 the wall clock, which may be set."""
 
 import os
+import time
+from datetime import datetime
 
 import pytest
 
@@ -137,3 +139,22 @@ def test_what_is_delayed_cannot_be_read_at_a_boot(flatq, stub, dated):
     empty(flatq, "q")
     dated.advance(12)
     assert pop(flatq, "q") == b"x"
+
+
+@pytest.mark.shells
+def test_a_message_for_a_time(shell, flatq):
+    """`push --at` is due then by the wall clock, not before; `list` has that time, and the end of
+    a lease."""
+    at = int(time.time()) + 2
+    number = push(flatq, b"x", "-A", f"@{at}", "q")
+    later = push(flatq, b"y", "--at", "tomorrow 15:00", "q")
+    refused(flatq("pop", "q"), 66)
+    assert flatq("pop", "-w", "9", "q", check=0).out == b"x"
+    assert at <= time.time() < at + 1.5
+    assert push(flatq, b"z", "-d", "900", "-A", "now", "q") > later > number
+    reserve(flatq, "-t", "10m", "q")
+    due = [int(line.split()[-1]) for line in flatq("list", "q", check=0).out.splitlines()]
+    assert datetime.fromtimestamp(due[0]).strftime("%H:%M:%S") == "15:00:00"
+    assert abs(due[1] - time.time() - 600) < 3
+    for wrong in ("gone", "", "@99999999999", "1 minute ago", f"@{at - 9}"):
+        refused(flatq("push", "-A", wrong, "q", input=b"x"), 65, "push", text=b"-A takes")

@@ -13,7 +13,7 @@ NOT = [
     "", "-1", "+1", "1e3", "1.0", "0x10", "a", "1 ", " 1", "1\n", "\n1", "1\n2",
     "99999999999999999999", "9" * 200, "4294967296",
     "a[$(touch x)]", "$(touch x)", "`touch x`", "1;touch x", "number", "id", "1+1", "(1)", "1,5",
-    "\xd9\xa1", "infinity", "-", "--", "*",
+    "\xd9\xa1", "infinity", "-", "--", "*", "m", "1w", "1m30", "-1m", "1.5h", "49711d",
 ]
 
 REFUSED = {
@@ -37,7 +37,8 @@ REFUSED = {
         "work -d 1, true", "work -d ,1 true", "work -d 1,2,3 true", "work -m -1 true",
         "work -w 99999999999999999999 true", "work -x 1e3 true",
         "work -q ../x true", "work -q a,,b true", "work --queues= true", "mqueue in -n x /a",
-        "pressure put -w x q", "shovel -n x a b", "shovel a http://b",
+        "push -A gone", "push --at yesterday", "work -t 0m true", "work -x 1y true",
+        "work -d 1x,2m true", "pressure put -w x q", "shovel -n x a b", "shovel a http://b",
     ],
 }
 

@@ -2,6 +2,7 @@
 got."""
 
 import re
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -33,9 +34,9 @@ b          0        0         0       1       -     50           3     yes      
 jobs       1        1         0       0      2h      -           -       -       -
 """
 LIST = """\
-ID  STATE    PRIORITY  TRIES  SIZE  AGE
+ID  STATE    PRIORITY  TRIES  SIZE  AGE  UNTIL
  1  ready       65536      0  1.3K   2h
- 2  delayed         7      0     1   3d
+ 2  delayed         7      0     1   3d  DATE
 """
 
 
@@ -44,7 +45,11 @@ def test_tables(shell, flatq, filled):
     assert shown_on_terminal(flatq, "stat") == (STAT, 0)
     assert shown_on_terminal(flatq, "stat", "jobs")[0].splitlines() == [STAT.splitlines()[0],
         STAT.splitlines()[2]]
-    assert shown_on_terminal(flatq, "list", "jobs") == (LIST, 0)
+    said, code = shown_on_terminal(flatq, "list", "jobs")
+    due, = re.findall(r"\d{4}-\S+ \S+", said)
+    assert (said.replace(due, "DATE"), code) == (LIST, 0)
+    left = datetime.fromisoformat(due) - datetime.now()
+    assert timedelta(seconds=800) < left < timedelta(seconds=1001)
     assert shown_on_terminal(flatq, "list") == ("QUEUE\nb\njobs\n", 0)
     assert re.fullmatch(
         r"ID +STATE +PRIORITY +TRIES +SIZE +AGE +REASON\n"
@@ -70,7 +75,7 @@ def test_plain_is_what_a_pipe_gets(flatq, filled):
         assert without_ages(flatq(words[0], "--plain", *words[1:], check=0).out.decode()) == usual
         said, code = shown_on_terminal(flatq, words[0], "--plain", *words[1:])
         assert (without_ages(said), code) == (usual, 0), words
-    assert re.fullmatch(r"1 ready 65536 0 1300 73\d\d\n2 delayed 7 0 1 2592\d\d\n",
+    assert re.fullmatch(r"1 ready 65536 0 1300 73\d\d\n2 delayed 7 0 1 2592\d\d \d{10}\n",
         flatq("list", "jobs").out.decode())
 
 

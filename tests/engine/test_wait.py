@@ -30,7 +30,7 @@ def waiting(flatq, *arguments, queue="default", verb="pop", **more):
     wait_for(lambda: child_named(process, "sleep") or process.poll() is not None,
         "the waiter's sleep")
     assert process.poll() is None, process.communicate()
-    assert lies(flatq.spool, queue).get(WAITS.get(verb, "wait"))
+    assert lies(flatq.spool, queue).get({**WAITS, "wait": "room"}.get(verb, "wait"))
     return process
 
 
@@ -51,6 +51,45 @@ both = pytest.mark.parametrize("verb", WAITS)
 def full(flatq):
     flatq("create", "-b", "1", "q", check=0)
     push(flatq, b"1", "q")
+
+
+@pytest.mark.shells
+def test_until_the_work_is_done(shell, flatq, spool, clock):
+    """`wait` is woken by a delete and by a bury, and takes no wake from a push that waits for
+    room. A pop wakes it in two seconds at most."""
+    flatq("create", "-b", "3", "q", check=0)
+    first, _, last = [push(flatq, b"%d" % n, "q") for n in range(3)]
+    queue = waiting(flatq, "q", queue="q", verb="wait")
+    one = waiting(flatq, f"q:{first}", "q:99999", queue="q", verb="wait")
+    beside = waiting(flatq, "-w", "60", "q", queue="q", verb="push")
+    flatq("delete", reserve(flatq, "q").receipt, check=0)
+    assert (one.wait(20), beside.wait(20)) == (0, 0)
+    assert clock.passes(waiting(flatq, "-t", "7", "q", queue="q", verb="wait")) <= 7
+    refused(flatq("wait", "-t", "0", f"q:{last}"), 75, text=b"the time is over")
+    failed = waiting(flatq, f"q:{last}", queue="q", verb="wait")
+    flatq("delete", reserve(flatq, "q").receipt, check=0)
+    held = reserve(flatq, "q").receipt
+    flatq("release", "-d", "5", held, check=0)
+    flatq("bury", "-r", "exit-3", reserve(flatq, "q").receipt, check=0)
+    flatq("kick", "-n", "9", "q", check=0)
+    flatq("bury", "-r", "exit-3", f"q:{last}", check=0)
+    assert (failed.wait(20), b"buried with exit-3" in failed.communicate()[1]) == (65, True)
+    assert clock.asleep(queue) <= 2
+    flatq("pop", "q", check=0)
+    clock.passes(queue)
+    assert queue.wait(20) == 65 and b"1 buried meanwhile" in queue.communicate()[1]
+    assert flatq("wait", "q", f"q:{first}", "q:99999").status == 0
+    refused(flatq("wait", f"q:{last}"), 65, text=b"exit-3")
+    process = waiting(flatq, *[push(flatq, b"x", "q") and "q"], queue="q", verb="wait")
+    flatq("drop", "-f", "q", check=0)
+    clock.passes(process)
+    assert process.wait(20) == 69
+    for words, code in ((), 64), (("q",), 66), (("q:x",), 66):
+        refused(flatq("wait", *words), code, "wait")
+    process = waiting(flatq, *[push(flatq, b"x", "q") and "q"], queue="q", verb="wait")
+    process.terminate()
+    stopped_by(process, signal.SIGTERM)
+    nothing_left(spool)
 
 
 @both

@@ -216,6 +216,9 @@ def test_every_method(each):
     jobs.pause()
     assert jobs.stats()["paused"] == 2**32 - 1
     jobs.resume()
+    with pytest.raises(TimedOut):
+        jobs.wait(timeout=0)
+    jobs.wait(first, timeout=9)
     jobs.shutdown()
     with pytest.raises(Closed):
         jobs.push(b"x")

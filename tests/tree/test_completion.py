@@ -13,7 +13,7 @@ from engine import on_terminal, push, reserve
 # What stands in front of the cursor, and what the last word can become
 LINES = {
     "flatq pu": ["push"], "flatq sh": ["shovel"], "flatq nothing": [], "flatq nothing ": [],
-    "flatq --v": ["--version"], "flatq help wa": ["wal"],
+    "flatq --v": ["--version"], "flatq help wa": ["wait", "wal"],
     "flatq -H host:1 po": ["pop"], "flatq -H ": [], "flatq -H host:1 pop j": [],
     "flatq pop ": ["a$b;(c)", "jobs", "jolt"], "flatq pop -w 5 jo": ["jobs", "jolt"],
     "flatq pop -w ": [], "flatq stat jobs jol": ["jolt"],

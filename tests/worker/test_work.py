@@ -76,7 +76,8 @@ def ended(process, status, seconds=60):
 def listed(flatq, queue="default"):
     """What list prints, as (id, state, tries, reason)."""
     rows = [line.split() for line in flatq("list", queue, check=0).out.decode().splitlines()]
-    return [(int(row[0]), row[1], int(row[3]), " ".join(row[6:])) for row in rows]
+    return [(int(row[0]), row[1], int(row[3]), " ".join(row[6:]) if row[1] == "buried" else "")
+        for row in rows]
 
 
 def touched(spool):
@@ -266,12 +267,13 @@ def test_why_a_message_failed(flatq, clock):
         flatq("work", "-q", "q", "-d", "5", "-m", "2", "-n", "1", "--", "sh", "-c",
             r"printf 'Traceback\n  E\033rror: x\n\n' >&2; exit 3", check=0)
         clock.advance(6)
-    assert flatq("list", "-v", "q", check=0).out.decode().splitlines() == [
-        "2 delayed 65536 0 1 12 -", "1 buried 7 2 18 12 exit-3 Error: x"]
+    assert re.fullmatch(r"2 delayed 65536 0 1 12 \d{10}\n1 buried 7 2 18 12 exit-3 Error: x\n",
+        flatq("list", "-v", "q", check=0).out.decode())
     assert shown_on_terminal(flatq, "list", "-v", "q")[0].splitlines()[2].endswith(
         "exit-3  Error: x")
     said = re.sub(r"(?m)^(pushed )?\d{4}-\d\d-\d\d [\d:.]{8,} ?|(?<= )[.\d]+ s after its push", "\\1",
         flatq("why", "q:1", check=0).out.decode())
+    said = re.sub(r"until [\d: -]+", "until DAY", said)
     assert said == """\
 id 1
 queue q
@@ -284,14 +286,15 @@ pushed
 body <first> line
 
 q push 1 18 bytes
-q release 1 given back: its command ended with 3, for 5 s, try 1
+q release 1 given back: its command ended with 3, until DAY, try 1
 q bury 1 set aside: its command ended with 3, try 2
 
 Traceback
   Error: x
 
 """
-    assert b"state delayed\n" in flatq("why", "q:02", check=0).out
+    assert re.search(rb"\nstate delayed\nuntil \d{4}-[\d: -]+\n", flatq("why", "q:02",
+        check=0).out)
     for words, code in (("q:3", 66), ("q", 64), ("q:x", 65), ("none:1", 66)):
         refused(flatq("why", words), code, "why")
 

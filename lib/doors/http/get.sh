@@ -94,7 +94,7 @@ get_send() {
     { get_said=$(exec base64 -d <&7 2>&1 >&6 6>&-) && body_whole || get_cut; } 6>&1
     exec 7<&-
     ! has max || printf '\n' || exit 74
-    queue_log reserve
+    queue_log reserve "lease-$get_lease"
   done
 }
 
