@@ -74,7 +74,7 @@ remote_host_read() {
 remote_look() {
   remote_named=1 remote_most=20 remote_wait='' remote_left=1 remote_mark='' remote_text=
   [ "$FLATQ_VERB" != wait ] || remote_most=3620
-  while getopts :hp:d:A:t:k:w:n:r:s:b:m:aelf06Pv option; do
+  while getopts :hp:d:A:t:k:w:n:r:s:b:m:aelf06PvD:x: option; do
     case $FLATQ_VERB$option in
     push[en]) die 64 '-e and -n do not go with -H: the message is all of the input' ;;
     pushA) die 64 '-A does not go with -H, whose clock is another: give -d' ;;

@@ -39,6 +39,19 @@ message_bury() {
   wake "$q/room"
 }
 
+# message_fail PRIORITY REASON - bury a message that has had its tries, or move it to the
+# dead-letter queue; set fail_said to what became of it
+message_fail() {
+  fail_said=buried
+  if [ -n "$queue_dead" ]; then
+    need engine/dead
+    dead_move "$@"
+    fail_code=$?
+    [ $fail_code -eq 1 ] || { fail_said="moved to queue '$queue_dead'"; return $fail_code; }
+  fi
+  message_bury "$@"
+}
+
 # message_kick - make `slip_path`, buried or delayed, ready; return 66 if it is damaged
 message_kick() {
   case $slip_path in

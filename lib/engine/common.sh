@@ -362,9 +362,9 @@ queue_look() {
   not_listed
 }
 
-# queue_conf - set queue_bound and queue_most_tries, 0 means no limit; and queue_files
+# queue_conf - set queue_bound and queue_most_tries, 0 means no limit; queue_dead; and queue_files
 queue_conf() {
-  queue_bound=0 queue_most_tries=0
+  queue_bound=0 queue_most_tries=0 queue_dead=
   queue_look || return
   case $queue_files in
   *"$q/conf "*) need engine/proof; conf_read ;;

@@ -240,8 +240,13 @@ conf_read() {
     conf_said=$(exec cat "$q/conf" 9>&-) || { why="queue '$queue': cannot read conf"; return 74; }
     # shellcheck disable=SC2086 # words
     set -- $conf_said
-    queue_bound=${1:-} queue_most_tries=${2:-}
+    queue_bound=${1:-} queue_most_tries=${2:-} queue_rest="${3:-} ${4:-}"
   }
+  for conf_word in $queue_rest; do
+    case $conf_word in
+    dead=*) queue_dead=${conf_word#*=} ;;
+    esac
+  done
   is_number "$queue_bound" 999999999 && queue_bound=$number &&
     is_number "$queue_most_tries" 999999999 && queue_most_tries=$number && return 0
   queue_bound=0 queue_most_tries=0 why="queue '$queue': conf is damaged"

@@ -214,7 +214,7 @@ message_release() {
   "$q"/head/*) why="queue '$queue': message $id is ready, not reserved"; return 66 ;;
   esac
   queue_conf || return
-  ! tries_over || { message_bury "$1" released; return; }
+  ! tries_over || { message_fail "$1" released; return; }
   [ -z "$1" ] || { pad "$1" 0000000000; slip_priority=$padded; }
   [ "${3:-}" = uncounted ] || slip_count releases
   slip_format
@@ -289,7 +289,7 @@ message_putback() {
     putback_code=$?
     [ $putback_code -eq 1 ] || return $putback_code
   fi
-  ! tries_over || { message_bury '' "$1"; return; }
+  ! tries_over || { message_fail '' "$1"; return; }
   slip_count timeouts
   slip_format
   slip_move "$q/wal/$slip" || return

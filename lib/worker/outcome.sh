@@ -24,12 +24,13 @@ work_outcome() {
   aborted) message_release '' 0 ;;
   # No command was started for it, so that was no try
   untried) slip_tries=$((slip_tries - 1)); message_release '' 0 ;;
-  dead | damaged | unreadable) work_bury ;;
+  damaged | unreadable) work_bury message_bury ;;
+  dead) work_bury message_fail ;;
   *)
     if work_command_at_fault "$@"; then
       work_retry && die "$work_exit" "$work_why"
     elif tries_over "$work_most_here"; then
-      work_bury
+      work_bury message_fail
     else
       work_retry && work_say "$job_reason, again in $work_pause s" && work_count failed
     fi ;;
@@ -61,7 +62,8 @@ work_retry() {
 }
 
 work_bury() {
-  message_bury '' "$job_reason" && work_say "$job_reason, buried" && work_count buried
+  fail_said=buried
+  "$1" '' "$job_reason" && work_say "$job_reason, $fail_said" && work_count buried
 }
 
 # work_say TEXT - print one line about the message in hand, or go on (a log on a full disk)

@@ -236,7 +236,7 @@ def dump(spool: Path) -> Dump:
                 found.paused.add(path.name)
         if (path / "conf").exists():
             words = (path / "conf").read_text().split()
-            if len(words) == 2 and all(word.isdecimal() for word in words):
+            if len(words) >= 2 and all(word.isdecimal() for word in words[:2]):
                 found.bounds[path.name] = int(words[0])
             else:
                 found.damaged.append(f"{path.name}/conf: {words}")

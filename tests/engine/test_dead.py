@@ -1,0 +1,79 @@
+"""A dead-letter queue: what would be buried after its last try goes there."""
+
+import shutil
+
+import pytest
+
+from conftest import LIB
+from engine import pop, push, reserve
+
+from crash.gate import gate
+from crash.judge import layout
+
+
+def made(flatq, *options):
+    """A queue q of one try, whose dead-letter queue is `dead`; the receipt of its message."""
+    flatq("create", "-m", "1", "-D", "dead", *options, "q", check=0)
+    push(flatq, b"x", "-k", "key", "-p", "7", "q")
+    return reserve(flatq, "-t", "999", "q").receipt
+
+
+@pytest.mark.shells
+def test_after_its_last_try_it_goes_there(shell, flatq, spool):
+    """With its id and priority and no tries used; why says where it comes from. Its key is free."""
+    flatq("release", made(flatq), check=0)
+    assert flatq("list", "q", check=0).out == b""
+    assert flatq("list", "dead", check=0).out == b"1 ready 7 0 1 0\n"
+    assert flatq("why", "dead:1", check=0).out.endswith(b"\nfrom q:1 after 1 tries: released\n")
+    assert push(flatq, b"again", "-k", "key", "q") == 2
+    flatq("work", "-q", "q", "-n", "1", "--", "sh", "-c", "echo why >&2; exit 3", check=0)
+    assert flatq("list", "-v", "dead", check=0).out.endswith(b" - why\n")
+    assert [pop(flatq, "dead") for _ in range(2)] == [b"x", b"again"]
+    assert flatq("doctor").out == b"" and not [*(spool / "q/body").iterdir()]
+    # create keeps what it is not told, and '' takes it back
+    flatq("create", "-b", "9", "q", check=0)
+    assert (spool / "q/conf").read_text() == "9 1 dead=dead\n"
+    flatq("create", "-D", "", "q", check=0)
+    assert (spool / "q/conf").read_text() == "9 1\n"
+
+
+@pytest.mark.parametrize("before", ["create -b 1 dead; push dead", "close dead", "drop dead",
+    "create -D other dead", "create -D q dead"])
+def test_else_it_is_buried(flatq, before):
+    receipt = made(flatq)
+    for words in before.split("; "):
+        flatq(*words.split(), check=0)
+    flatq("release", receipt, check=0)
+    assert flatq("list", "q", check=0).out == b"1 buried 7 1 1 0 released\n"
+    assert b"1 dup" in flatq("push", "-k", "key", "q", check=0).out
+
+
+def test_killed_at_each_call(flatq, spool):
+    """The message is in one of the two queues, whole, before and after the next boot."""
+    receipt, whole, number, told = made(flatq), spool.with_name("whole"), 0, set()
+    shutil.copytree(spool, whole)
+    while True:
+        number += 1
+        result = gate.run(["sh", str(LIB / "release"), receipt], spool, env=flatq.env,
+            stdin=b"", fault=gate.Fault("kill_tree", number))
+        for again in (0, 1):
+            found = layout.dump(spool)
+            [(queue, message)] = [(queue, m) for queue in ("q", "dead")
+                for m in found.messages(queue)]
+            assert message.body == b"x" and found.damaged == [], (number, result)
+            told.add((queue, again))
+            layout.reboot(spool)
+            flatq("wal", check=0)
+        assert not [name for name in layout.dump(spool).left if "/body/" in name], number
+        if not result.fired:
+            break
+        shutil.rmtree(spool)
+        shutil.copytree(whole, spool)
+    # the boot itself puts it back, after its last try
+    assert told == {("q", 0), ("dead", 0), ("dead", 1)}
+
+
+def test_a_door_gives_no_message_to_a_queue_that_is_not_allowed(flatq):
+    done = flatq("flatq", "door", "--spool", flatq.env["FLATQ_DIR"], "--queues", "mail",
+        input=b"create -D other mail\n")
+    assert done.out == b"error 77 queue 'other' is not allowed here\n"
