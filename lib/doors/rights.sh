@@ -11,13 +11,11 @@ close pause resume drain drop wal"
 rights_read() {
   case $2 in
   *[!,]*) ;;
-  *) need engine/usage; option_bad 64 "$1" 'needs a value' ;;
+  *) usage "-$1 needs a value" ;;
   esac
   # Neither a quote nor a newline may come through: serve gives these words to a shell
   case $2 in
-  *[!A-Za-z0-9+/\;.\$_\(\)*,-]*) 
-    need engine/usage
-    option_bad 65 "$1" 'takes names with commas between them' ;;
+  *[!A-Za-z0-9+/\;.\$_\(\)*,-]*) die 65 "-$1 takes names with commas between them" ;;
   esac
   rights_words="${rights_words:-} $1 '$2'"
   case $1 in
@@ -28,9 +26,7 @@ rights_read() {
     while [ -n "$rights_rest" ]; do
       case " $handler_verbs " in
       *" ${rights_rest%%,*} "*) ;;
-      *)
-        need engine/usage
-        option_bad 65 a "takes verbs of the line door: '${rights_rest%%,*}' is none" ;;
+      *) die 65 "-a takes verbs of the line door: '${rights_rest%%,*}' is none" ;;
       esac
       rights_rest=${rights_rest#*,}
     done ;;

@@ -87,6 +87,7 @@ need() {
 
 # die CODE TEXT - print one line on standard error, and exit. A door answers its client instead
 die() {
+  [ -z "${long_used-}" ] || { long_named "$2"; set -- "$1" "$long_text"; }
   [ -z "${FLATQ_DOOR:-}" ] || door_die "$@"
   printf '%s: %s\n' "${shell_name:-$FLATQ_VERB}" "$2" >&"${shell_quiet:-5}"
   exit "$1"
@@ -149,18 +150,13 @@ seconds_like='or a time like 90s, 10m, 2h or 1d'
 
 # option_number LETTER VALUE MAX - is_number, or exit
 option_number() {
-  is_number "$2" "$3" || {
-    need engine/usage
-    option_bad 65 "$1" "takes a number from 0 to $3"
-  }
+  is_number "$2" "$3" || die 65 "-$1 takes a number from 0 to $3"
 }
 
 # option_seconds LETTER VALUE [MAX] - is_seconds, or exit. A door may shorten a -w
 option_seconds() {
-  is_seconds "$2" "${3-4294967295}" || {
-    need engine/usage
-    option_bad 65 "$1" "takes a number from 0 to ${3-4294967295}, $seconds_like"
-  }
+  is_seconds "$2" "${3-4294967295}" ||
+    die 65 "-$1 takes a number from 0 to ${3-4294967295}, $seconds_like"
   [ "$1" != w ] || [ "$number" -le "${door_longest:-$number}" ] || number=$door_longest
 }
 

@@ -34,7 +34,7 @@ long_read() {
 long_header() {
   title_read
   # A command's options are its own
-  long_names=" --help=h ${long_old:-} " long_list=--help long_operand=option
+  long_names=" --help=h ${long_old:-} " long_operand=option
   case $title in *'[ARGUMENT ...]'*) long_operand=rest ;; esac
   while IFS= read -r long_line; do
     case $long_line in
@@ -49,7 +49,7 @@ long_header() {
     "$long_name  "*) ;;
     *) long_letter=$long_letter: ;;
     esac
-    long_names="$long_names$long_name=$long_letter " long_list="$long_list $long_name"
+    long_names="$long_names$long_name=$long_letter "
   done
 }
 
@@ -60,7 +60,7 @@ long_letter() {
   *" $long_name="*) ;;
   *)
     # shellcheck disable=SC2086 # names
-    near "$long_name" $long_list
+    near "$long_name" $long_names
     usage "unknown option '$near_shown'" "$near_said" ;;
   esac
   long_letter=${long_names#*" $long_name="}
@@ -71,6 +71,21 @@ long_letter() {
   ?:.*) long_put=-${long_letter%:} long_is=value ;;
   *=*) usage "$long_name takes no value" ;;
   *) long_put=-$long_letter ;;
+  esac
+}
+
+# long_named TEXT - set long_text to the TEXT of an error, which names an option as it was given
+long_named() {
+  long_text=$1
+  case $1 in
+  -?' '*)
+    long_letter=${1#-}
+    long_letter=${long_letter%% *}
+    case " $long_used" in
+    *" $long_letter="*)
+      long_name=${long_used#*"$long_letter="}
+      long_text="${long_name%% *} ${1#-? }" ;;
+    esac ;;
   esac
 }
 

@@ -7,26 +7,16 @@ usage_exit() {
   die 64 "${1:-usage}: see $FLATQ_VERB -h"
 }
 
-# option_bad CODE LETTER TEXT - exit with the option, by the name that was given, and TEXT
-option_bad() {
-  bad_option=-$2
-  case " ${long_used-}" in
-  *" $2="*) bad_option=${long_used##*"$2="} bad_option=${bad_option%% *} ;;
-  esac
-  [ "$1" = 64 ] || die "$1" "$bad_option $3"
-  usage_exit "$bad_option $3"
-}
-
 # option_odd - exit: getopts has met an option that is unknown, or needs a value
 option_odd() {
-  [ "$option" = '?' ] || option_bad 64 "$OPTARG" 'needs a value'
+  [ "$option" = '?' ] || usage_exit "-$OPTARG needs a value"
   near "-$OPTARG"
   usage_exit "unknown option '$near_shown'"
 }
 
-# near WORD NAME ... - set near_shown to WORD, as a terminal can show it; and near_said to `did you
-# mean NAME?` for the first NAME that WORD becomes by one letter more, one less, another one, or two
-# that change places
+# near WORD NAME[=...] ... - set near_shown to WORD, as a terminal can show it; and near_said to
+# `did you mean NAME?` for the first NAME that WORD becomes by one letter more, one less, another
+# one, or two that change places
 near() {
   near_word=$1 near_shown=$1 near_said=
   shift
@@ -35,7 +25,7 @@ near() {
     near_shown=$(printf '%s' "$near_word" | tr -cd '[:print:]' | cut -c1-40) ;;
   esac
   for near_name in "$@"; do
-    near_is=$near_word near_of=$near_name
+    near_is=$near_word near_of=${near_name%%=*}
     # Leave out what both begin with, then what both end with
     while [ -n "$near_is" ] && [ "${near_is%"${near_is#?}"}" = "${near_of%"${near_of#?}"}" ]; do
       near_is=${near_is#?} near_of=${near_of#?}
@@ -45,7 +35,7 @@ near() {
     done
     case $near_is:$near_of in
     ?: | :? | ?:? | "${near_of#?}${near_of%?}:"??)
-      near_said="did you mean $near_name?"
+      near_said="did you mean ${near_name%%=*}?"
       return 0 ;;
     esac
   done

@@ -172,13 +172,8 @@ END {
   heading("FILES")
   variable("~/.local/state/flatq", "the spool, if neither FLATQ_DIR nor XDG_STATE_HOME is set")
   variable("/var/lib/flatq", "the spool of the units flatq@ and flatq\\-work@ of systemd")
-  variable("SPOOL/QUEUE/log", "the events of a queue, which log prints")
   heading("SEE ALSO")
-  print ".BR at (1),"
-  print ".BR crontab (5),"
-  print ".BR nq (1),"
-  print ".BR ncat (1),"
-  print ".BR systemd.socket (5)"
+  print "at(1), crontab(5), nq(1), ncat(1), systemd.socket(5)"
   heading("INTERNALS")
   print "The files each verb touches, the order of its steps, and what a crash between them leaves."
   printf "%s", internals

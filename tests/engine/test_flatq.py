@@ -63,6 +63,8 @@ CULPRITS = {
     "push --lines -p 1 --priority x q": "--priority takes a number from 0 to 4294967295",
     "push -p x q": "-p takes a number from 0 to 4294967295",
     "push -l q -- text": "a TEXT goes with none of -n, -e, -l and -0",
+    "push --key= q": "--key takes a key of at least one byte",
+    "log --since no-time": "--since takes a time as date -d does",
     "claim q": "-c NAME is missing: see flatq claim -h",
     "settle 5 q": "-c NAME is missing: see flatq settle -h",
     "work jobs -- cat": "a queue is named by -q: see flatq work -h",
