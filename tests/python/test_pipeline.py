@@ -277,10 +277,10 @@ FILES = {"file": "", "bad.json": '{"a": 1}\n{"a": \n', "a.csv": "a,b\n1,2\n", "t
 REFUSED = [
     ("drain none --to @/out", 66, "no queue 'none'"), ("stats none", 66, "no queue 'none'"),
     ("drain default", 64, ""), ("sing", 64, ""), ("drain default --to @/x --batch none", 64, ""),
-    ("drain default --to @/x --consumer ../x", 65, "bad name"),
+    ("drain default --to @/x --consumer ../x", 65, "option group.id"),
     ("events --to @/file/under", 74, ""), ("events --spool @/none --to @/y", 66, "no spool"),
     ("load q --from @/none.csv", 66, "nothing there"), ("load q --from @/file", 65, "--format"),
-    ("load q --from @/bad.json", 65, ""), ("load ../q --from @/a.csv", 65, "bad queue name"),
+    ("load q --from @/bad.json", 65, ""), ("load ../q --from @/a.csv", 65, "option topic"),
     ("load q --from @/a.csv --value c", 65, "no column 'c'"),
     ("load small --from @/two.txt", 75, "has a bound below 2"),
     ("load shut --from @/two.txt", 69, "is closed"),

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from pathlib import Path
 
 import pytest
@@ -232,20 +233,7 @@ def test_no_message_and_no_queue(spark, flatq, tmp_path):
     assert reads() == 0 and reads(consumer="me") == 0
     drain(spark, flatq, tmp_path)
     assert not list((tmp_path / "out").glob("*.parquet")) or drained(spark, tmp_path) == []
-    for more, text in (
-            ({"queue": "none"}, "no queue 'none'"),
-            ({"queue": "none", "consumer": "me"}, "no queue 'none'"),
-            ({"endingOffsets": '{"other": 7}'}, "flatq: option endingOffsets: "),
-            ({"color": "red"}, "flatq: option color: 'red' is not known: "),
-            ({"startingOffsets": "latest"}, "flatq: option startingOffsets: 'latest' is not "
-                "'earliest', nor an offset for each queue"),
-            ({"failOnDataLoss": "perhaps"},
-                "flatq: option failOnDataLoss: 'perhaps' is not true or false")):
-        fails(lambda: reads(**more), text)
-    fails(lambda: drain(spark, flatq, tmp_path / "2", queue="none"), "no queue 'none'")
     fails(lambda: flatq_spark.settle("none", "me", 1, str(flatq.spool)), "no queue 'none'")
-    fails(lambda: drain(spark, flatq, tmp_path / "3", consumer=None),
-        "flatq: option group.id: None is not a name")
 
 
 @pytest.mark.slow
@@ -325,20 +313,95 @@ def test_any_bytes_there_and_back(spark, flatq, tmp_path):
     empty(flatq, "one", "two")
 
 
-@pytest.mark.slow
-def test_write_refused(spark, flatq):
-    rows = spark.range(5).selectExpr("cast(id as string) as value",
-        "cast(null as string) as nothing")
+NAME = "is not 1 to 200 of A-Z a-z 0-9 "
+#: A read, a stream, a write or a streaming write; its options, and a row's columns; and what the
+#: error says behind `flatq: `
+REFUSED = [
+    *((how, {"color": "red"}, f"option color: 'red' is not known to a {kind}, which takes path, ")
+        for how, kind in (("read", "read"), ("stream", "read"), ("write", "write"),
+            ("to", "write"))),
+    ("read", {"topic": "x"}, "option topic: 'x' is not known to a read"),
+    ("write", {"base64": "true"}, "option base64: 'true' is not known to a write"),
+    ("read", {"failOnDataLoss": "perhaps"}, "option failOnDataLoss: 'perhaps' is not true or "),
+    ("stream", {"minPartitions": "0"}, "option minPartitions: '0' is not a number from 1 to 42"),
+    ("write", {"lease": "x"}, "option lease: 'x' is not a number from 0 to 4294967295"),
+    ("to", {"priority": "-1"}, "option priority: '-1' is not a number from 0 to 4294967295"),
+    ("write", {"jobId": "a b"}, "option jobId: 'a b' is not 1 to 100 letters, "),
+    ("read", {"subscribe": "a b"}, f"option subscribe: 'a b' {NAME}"),
+    ("read", {"subscribe": ","}, "option subscribe: ',' is not queues of which each is named once"),
+    ("read", {"subscribe": "none"}, "option subscribe: no queue 'none' in "),
+    ("stream", {"subscribe": "none"}, "option subscribe: no queue 'none' in "),
+    *(("write", {"topic": name}, f"option topic: {name!r} {NAME}")
+        for name in ("-a", "..", "../a", "a/.", "b/../a", "a" * 201)),
+    ("write", {"columns": "value, 'a b' as queue"}, "push: bad queue name: 1 to 200 of "),
+    ("write", {"topic": "shut"}, "push: queue 'shut' is closed"),
+    ("read", {"group.id": "-a"}, "option group.id: '-a' is not 1 to 100 of "),
+    ("stream", {"group.id": "ü"}, "option group.id: 'ü' is not 1 to 100 of "),
+    ("stream", {}, "option group.id: None is not a name that this stream alone claims "),
+    ("read", {"path": "hdfs://x/y"}, "option path: hdfs://x/y is not on this machine"),
+    ("read", {"path": "/none"}, "option path: no spool at /none"),
+    ("write", {"path": "/none/x"}, "push: no spool at /none/x: "),
+    *(("read", {"endingOffsets": text}, f"option endingOffsets: {text!r} is not 'latest' or an ")
+        for text in ("early", '{"other": 7}', '{"jobs": -7}')),
+    ("stream", {"endingOffsets": '{"jobs": 9}', "group.id": "me"},
+        "option endingOffsets: '{\"jobs\": 9}' is not 'latest', as a stream needs"),
+    ("write", {"topic": ""}, "option topic: None is not a queue, and there is no column"),
+    ("write", {"mode": "overwrite"}, "a queue is appended to: "),
+    *((how, {"columns": "1.5 as value"}, "a row needs a column `value`, binary or string: ")
+        for how in ("write", "to")),
+    ("write", {"columns": "value, '1' as priority"}, "the column `queue` is a string, "),
+    ("write", {"columns": "value, value as key"}, "the sink has no column `key`: push such mes"),
+    ("write", {"columns": "cast(null as string) as value"}, "a row's value is null"),
+    ("write", {"columns": "value, -1 as priority"}, "a row's queue is 'x', its priority -1: not a"),
+    # the last row: it claims all
+    ("read", {"startingOffsets": '{"jobs": 9}', "group.id": "me"},
+        "option startingOffsets: 9 is not claimed: queue 'jobs' is, up to 5"),
+]
 
-    for columns, more, text in (
-            (["nothing"], {}, "needs a column `value`"),
-            (["nothing as value"], {}, "value is null"),
-            (["value", "value as key"], {}, "one by one"),
-            (["value"], {"mode": "overwrite"}, "is appended to"),
-            (["value"], {"priority": "-1"}, "option priority: '-1' is not a number from 0")):
-        options = {"mode": "append", "path": str(flatq.spool), "topic": "x", **more}
-        writer = rows.selectExpr(*columns).write.format("flatq")
-        fails(lambda: writer.save(**options), text)
+
+@pytest.mark.slow
+def test_the_last_line_of_an_error(spark, flatq, tmp_path):
+    """It begins with `flatq:`, and above it is one frame of ours. Spark's own text may follow."""
+    fill(flatq, 0, 5, "jobs")
+    fill(flatq, 0, 5, "from")
+    flatq("create", "shut", check=0)
+    flatq("close", "shut", check=0)
+
+    def start(writer):
+        checkpoint = tmp_path / uuid.uuid4().hex
+        query = writer.option("checkpointLocation", str(checkpoint))
+        assert query.trigger(availableNow=True).start().awaitTermination(100)
+
+    def call(how, options):
+        columns, mode = options.pop("columns", "value"), options.pop("mode", "append")
+        options = {"path": str(flatq.spool),
+            **({"subscribe": "jobs"} if how in ("read", "stream") else {"topic": "x"}), **options}
+        if "queue" in columns:
+            del options["topic"]
+        if how == "read":
+            spark.read.format("flatq").options(**options).load().count()
+        elif how == "stream":
+            rows = spark.readStream.format("flatq").options(**options).load()
+            start(rows.writeStream.format("noop"))
+        else:
+            rows = (batch(spark, flatq, "jobs") if how == "write"
+                else stream(spark, flatq, "from"))
+            rows = rows.selectExpr("cast(value as string) as value").selectExpr(
+                *columns.split(", "))
+            if how == "write":
+                rows.write.format("flatq").options(**options).mode(mode).save()
+            else:
+                start(rows.writeStream.format("flatq").options(**options))
+
+    for how, given, says in REFUSED:
+        with pytest.raises(Exception) as raised:
+            call(how, dict(given))
+            pytest.fail(f"accepted: {how} {given}")
+        text = str(raised.value)
+        lines = text.partition("\n SQLSTATE: ")[0].rstrip().splitlines()
+        assert lines[-1].startswith(f"flatq: {says}"), (how, given, text)
+        assert len(re.findall('File ".*/flatq/', text)) == 1, (how, given, text)
+        assert flatq_spark.why(raised.value) == lines[-1]
     empty(flatq, "x")
 
 
@@ -604,7 +667,7 @@ def test_the_names_of_before():
     with pytest.raises(ValueError) as raised:
         Options({"maxOffsetsPerTrigger": "many"})
     assert str(raised.value) == (
-        "flatq: option maxOffsetsPerTrigger: 'many' is not a number from 1 to 4294967295")
+        "option maxOffsetsPerTrigger: 'many' is not a number from 1 to 4294967295")
     assert raised.value.__suppress_context__
 
 

@@ -125,10 +125,10 @@ def session(name: str = "flatq", master: str = "local[*]",
     return spark
 
 
-def _places(path: str | None, queue: str) -> list[Place]:
+def _place(path: str | None, queue: str) -> Place:
     from .options import Options
 
-    return Options({"subscribe": queue, **({"path": path} if path else {})}).places()
+    return Options({"subscribe": queue, **({"path": path} if path else {})}).places()[0]
 
 
 def settle(queue: str, consumer: str, offset: int, path: str | None = None) -> int:
@@ -136,7 +136,7 @@ def settle(queue: str, consumer: str, offset: int, path: str | None = None) -> i
 
     Returns the offset up to which it is settled.
     """
-    return _places(path, queue)[0].settle(consumer, offset)
+    return _place(path, queue).settle(consumer, offset)
 
 
 @contextlib.contextmanager
@@ -146,15 +146,14 @@ def claimed(spark: SparkSession, queue: str, consumer: str, path: str | None = N
 
     The table does not change. The end of the `with` settles it; a table computed after that raises
     Lost. If something is raised, the messages stay claimed, and come again next time. `count`:
-    until so many are held. Raises ValueError for an option that would settle messages unread, and
+    until so many are held. Raises ValueError for an option that is not for it, and
     RuntimeError if another `with` or a stream reads as `consumer`.
     """
     for name, text in options.items():
-        if name.lower() in ("maxoffsetspertrigger", "startingoffsets", "endingoffsets", "path",
-                "subscribe", "queue", "group.id", "consumer"):
-            raise ValueError(f"flatq: option {name}: {text!r} is not for claimed(), which yields "
+        if name.lower() not in ("minpartitions", "failondataloss", "includeheaders", "base64"):
+            raise ValueError(f"option {name}: {text!r} is not for claimed(), which yields "
                 "all that it settles; use count")
-    place = _places(path, queue)[0]
+    place = _place(path, queue)
     locked = place.lock(consumer)
     try:
         held = place.claim(consumer, count or 999999999)
@@ -253,8 +252,8 @@ def run(writer: DataStreamWriter, checkpoint: str, timeout: float | None = None)
 def why(error: BaseException) -> str:
     """Return the line of Spark's error text that names the failure."""
     text = str(error)
-    found = re.findall(r"^(?:(?:[a-z_]+\.)+[A-Z]\w*|[A-Z]\w*(?:Error|Exception)): (.+)$", text,
-        re.MULTILINE)
+    found = re.findall(r"^(?:(?:[a-z_]+\.)+[A-Z]\w*: |[A-Z]\w*(?:Error|Exception): |(?=flatq: ))"
+        "(.+)$", text, re.MULTILINE)
     mine = [message for message in found if "pyspark" not in message]
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return (mine or lines[:1] or [type(error).__name__])[-1]

@@ -25,6 +25,24 @@ MOST = 999999999
 PATIENCE = 10
 
 
+def in_line(error: Exception) -> Exception:
+    """The error as Spark shall show it."""
+    if isinstance(error, (ArithmeticError, AssertionError, AttributeError, KeyError, TypeError,
+            UnicodeError, json.JSONDecodeError)):
+        return error  # a fault of ours
+    return type(error)("\nflatq: " + str(error).removeprefix("flatq ").replace("\n", " "))
+
+
+def told(method: Any) -> Any:
+    """For what Spark calls: the only frame of an error's traceback."""
+    def call(*args: Any, **named: Any) -> Any:
+        try:
+            return method(*args, **named)
+        except Exception as error:
+            raise in_line(error) from None
+    return call
+
+
 def lock(path: str, seconds: float = float("inf")) -> int:
     """Wait so long for the lock of a directory, and return a descriptor that holds it. Raises
     BlockingIOError."""
@@ -53,10 +71,10 @@ class Elsewhere(ValueError):
     """A path that is not on this machine: of hdfs:// and the like."""
 
 
-def local(path: str) -> str:
+def local(path: str, name: str = "") -> str:
     """The absolute path. Raises Elsewhere."""
     if "://" in path and not path.startswith("file:"):
-        raise Elsewhere(f"flatq: {path} is not on this machine")
+        raise Elsewhere(f"{name}{path} is not on this machine")
     return os.path.abspath(re.sub("^(file:)?/+", "/", path))
 
 
@@ -136,21 +154,26 @@ class Place:
     queue: str
 
     def exists(self) -> bool:
-        """Whether there is such a queue."""
         return flat.is_queue(os.path.join(self.spool, flat.disk_name(self.queue)))
+
+    def check(self) -> None:
+        try:
+            os.stat(os.path.join(self.spool, flat.disk_name(self.queue), "wal"))
+        except FileNotFoundError:
+            raise LookupError(
+                f"option subscribe: no queue '{self.queue}' in {self.spool}") from None
 
     def claim(self, consumer: str, most: int) -> list[Segment]:
         """Claim up to `most` messages; return all that `consumer` holds. Raises LookupError."""
         words = ["-c", consumer, "-n", str(min(most, MOST)), "--", self.queue]
         try:
-            held: list[Segment] = verb("claim", words, self.spool, _segments)
-            return held
+            return verb("claim", words, self.spool, _segments)  # type: ignore[no-any-return]
         except Exception as error:
             # a closed and empty queue has nothing to claim; a name that never claimed holds nothing
-            code = getattr(error, "code", None)
-            if code == 69 or code == 66 and "no queue" not in str(error):
-                return []
-            raise
+            if getattr(error, "code", None) not in (66, 69):
+                raise
+            self.check()
+            return []
 
     def marks(self, consumer: str) -> tuple[int, int]:
         """The offsets up to which `consumer` has settled, and has claimed."""
@@ -176,8 +199,7 @@ class Place:
         done, *all_ends = flat.marks(self.spool, self.queue, consumer)
         ends = [end for end in all_ends if end <= offset]
         if not ends:
-            if not self.exists():
-                raise LookupError(f"no queue '{self.queue}' in {self.spool}")
+            self.check()
             return done
         claims = flat.claim_dir(self.spool, self.queue, consumer)
         for name in os.listdir(claims):
@@ -201,28 +223,23 @@ class Place:
         return ends[-1]
 
     def pieces(self) -> list[flat.Piece]:
-        """The ready messages. Raises LookupError."""
-        try:
-            return flat.ready(self.spool, self.queue)
-        except FileNotFoundError:
-            raise LookupError(f"no queue '{self.queue}' in {self.spool}") from None
+        self.check()
+        return flat.ready(self.spool, self.queue)
 
     def ready(self) -> int:
-        """The number of ready messages."""
         return sum(piece.count for piece in self.pieces())
 
 
-#: The options, and the names that some had before
-KNOWN = {name.lower(): name for name in (
-    "path", "subscribe", "topic", "group.id", "startingOffsets", "endingOffsets",
-    "maxOffsetsPerTrigger", "minPartitions", "failOnDataLoss", "includeHeaders", "base64", "jobId",
-    "priority", "lease", "wait", "checkpointLocation", "queryTimeout")}
+#: The options of a read and of a write, and the names that some had before
+KNOWN = [{name.lower(): name for name in f"path {names} checkpointLocation queryTimeout".split()}
+    for names in ("subscribe group.id startingOffsets endingOffsets maxOffsetsPerTrigger "
+    "minPartitions failOnDataLoss includeHeaders base64", "topic jobId priority lease wait")]
 OLD = {"queue": ("subscribe", "topic"), "consumer": ("group.id", "group.id")}
 
 
 def refuse(name: str, value: object, allowed: str) -> NoReturn:
     """Raises ValueError: a wrong option, in one line."""
-    raise ValueError(f"flatq: option {name}: {value!r} is not {allowed}") from None
+    raise ValueError(f"option {name}: {value!r} is not {allowed}") from None
 
 
 class Options:
@@ -234,22 +251,28 @@ class Options:
             key = name.lower()
             if key in OLD:
                 key = OLD[key][write]
-                warnings.warn(f"flatq: option {name} is now {key}", DeprecationWarning,
-                    stacklevel=2)
-            if key not in KNOWN:
-                refuse(name, text, "known: they are " + ", ".join(sorted(KNOWN.values())))
-            self.given[KNOWN[key]] = text
+                warnings.warn(f"option {name} is now {key}", DeprecationWarning, stacklevel=2)
+            if key not in KNOWN[write]:
+                refuse(name, text, f"known to a {'write' if write else 'read'}, which takes "
+                    + ", ".join(KNOWN[write].values()))
+            self.given[KNOWN[write][key]] = text
         where = self.given.get("path") or os.environ.get("FLATQ_DIR") or os.path.join(
             os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state"), "flatq")
-        self.path = local(where)
+        self.path = local(where, "option path: ")
         if write:
             self.queues = [self.given["topic"]] if self.given.get("topic") else []
         else:
             names = self.given.get("subscribe") or "default"
             self.queues = [part for name in names.split(",") if (part := name.strip())]
-            if len(set(self.queues)) != len(self.queues):
+            if not self.queues or len(set(self.queues)) != len(self.queues):
                 refuse("subscribe", names, "queues of which each is named once")
+        for queue in self.queues:
+            if not re.fullmatch(r"(?!-|(.*/)?\.\.?(/|$))[\w+/;.$()-]{1,200}", queue, re.A):
+                refuse("topic" if write else "subscribe", queue, "1 to 200 of A-Z a-z 0-9 "
+                    "-+/;.$_(), no '-' in front, no part '.' or '..'")
         self.consumer = self.given.get("group.id")
+        if not re.fullmatch(r"(?!-)[\w-]{1,100}", self.given.get("group.id", "_"), re.A):
+            refuse("group.id", self.consumer, "1 to 100 of A-Z a-z 0-9 _-, no '-' in front")
         self.partitions = self.whole("minPartitions", None, 1)
         self.limit = self.whole("maxOffsetsPerTrigger", None, 1)
         self.strict = self.yes("failOnDataLoss", True)
@@ -278,15 +301,14 @@ class Options:
             return None
         with contextlib.suppress(ValueError, AttributeError, TypeError):
             ends = {str(key): int(value) for key, value in json.loads(text).items()}
-            if set(self.queues) <= set(ends):
+            if set(self.queues) <= set(ends) and min(ends.values()) >= 0:
                 return ends
-        refuse(name, text, f"'{usual}', nor an offset for each queue, such as "
-            '{"jobs": 700}')
+        refuse(name, text, f"'{usual}' or an offset for each queue, such as " '{"jobs": 700}')
 
     def places(self) -> list[Place]:
         """The queues. Raises LookupError."""
         if not os.path.isdir(self.path):
-            raise LookupError(f"no spool at {self.path}")
+            raise LookupError(f"option path: no spool at {self.path}")
         return [Place(self.path, queue) for queue in self.queues]
 
     def parallel(self, count: int) -> int:

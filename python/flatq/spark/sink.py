@@ -46,7 +46,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import BinaryType, IntegralType, StringType, StructType
 
 from . import format as flat
-from .options import Elsewhere, Options, local, lock, refuse, sync, sync_all, verbs_module
+from .options import Elsewhere, Options, local, lock, refuse, sync, sync_all, told, verbs_module
 
 SCRIPT = 'set -u; . "$lib/engine/common.sh"; need bulk/stage; stage "$@"'
 
@@ -101,18 +101,20 @@ class Ids:
         return first
 
 
-def columns(schema: StructType, options: Options) -> None:
+def columns(schema: StructType, options: Options, overwrite: bool) -> None:
     """Raises ValueError if rows of this schema cannot become messages."""
+    if overwrite:
+        raise ValueError("a queue is appended to: mode('append')")
     kinds = {one.name: one.dataType for one in schema.fields}
     if not isinstance(kinds.get("value"), (BinaryType, StringType)):
-        raise ValueError("flatq: a row needs a column `value`, binary or string: "
+        raise ValueError("a row needs a column `value`, binary or string: "
             "to_json(struct(*)) makes one of all columns")
     if (not isinstance(kinds.get("queue", StringType()), StringType)
             or not isinstance(kinds.get("priority"), (IntegralType, type(None)))):
-        raise ValueError("flatq: the column `queue` is a string, `priority` a number")
+        raise ValueError("the column `queue` is a string, `priority` a number")
     for name in {"key", "delay"} & set(kinds):
-        raise ValueError(f"flatq: the sink has no column `{name}`: push messages with a {name} "
-            "one by one, with flatq.Queue.push")
+        raise ValueError(f"the sink has no column `{name}`: push such messages one by "
+            "one, with flatq.Queue.push")
     if not options.queues and "queue" not in kinds:
         refuse("topic", None, "a queue, and there is no column `queue`")
 
@@ -171,7 +173,7 @@ class Sink:
         names = batch.schema.names
         bodies = batch["value"].cast(pa.binary()).to_pylist()
         if None in bodies:
-            raise ValueError("flatq: a row's value is null: a message is bytes, were they none")
+            raise ValueError("a row's value is null")
         groups: dict[tuple[Any, Any], list[bytes]] = {}
         if self.queue and "priority" not in names:
             groups[self.queue, self.priority] = bodies
@@ -183,7 +185,8 @@ class Sink:
                 groups.setdefault((queue, priority), []).append(body)
         for (queue, priority), some in groups.items():
             if queue is None or priority is None or not 0 <= priority < 1 << 32:
-                raise ValueError(f"flatq: a row's queue is {queue!r}, its priority {priority!r}")
+                raise ValueError(f"a row's queue is {queue!r}, its priority {priority!r}: not "
+                    "a name and a number from 0 to 4294967295")
             name = flat.disk_name(queue)
             first = ids.take(len(some), queue)
             flat.Stage(os.path.join(top, name), first, nonce, ids.born, ids.most,
@@ -354,19 +357,19 @@ class Sink:
 
 class Writer(DataSourceArrowWriter):
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
-        if overwrite:
-            raise ValueError("flatq: a queue is appended to: mode('append')")
-        columns(schema, options)
+        columns(schema, options, overwrite)
         self.sink = Sink(options)
         job = options.given.get("jobId")
         self.once = job is None
         self.job = f"once-{uuid.uuid4().hex}" if job is None else named(job)
 
+    @told
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         if self.sink.done(self.job) >= 0:
             return Staged(self.job)
         return self.sink.stage(self.job, iterator)
 
+    @told
     def commit(self, messages: list[Any]) -> None:
         self.sink.commit(messages, 0)
         if self.once:
@@ -380,10 +383,11 @@ class Writer(DataSourceArrowWriter):
 
 class StreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
-        columns(schema, options)
+        columns(schema, options, overwrite)
         self.sink = Sink(options)
         self.checkpoint = options.given.get("checkpointLocation", "")
 
+    @told
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         from pyspark import TaskContext
 
@@ -394,6 +398,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             raise RuntimeError("no query id: this PySpark is too old")
         return self.sink.stage(f"query-{query}", iterator)
 
+    @told
     def commit(self, messages: list[Any], batchId: int) -> None:
         self.sink.commit(messages, batchId, planned(self.checkpoint, batchId))
 

@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from . import format as flat
 from .format import Lost
-from .options import MOST, Options, Place, Segment, refuse
+from .options import MOST, Options, Place, Segment, in_line, refuse, told
 from .sink import StreamWriter, Writer
 
 
@@ -70,9 +70,12 @@ class _Reads:
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         options = self.options
         assert isinstance(partition, Part)
-        for queue, pieces in partition.pieces:
-            yield from flat.rows(pieces, queue, headers=options.headers, base64=options.base64,
-                strict=options.strict, vanish=partition.vanish)
+        try:
+            for queue, pieces in partition.pieces:
+                yield from flat.rows(pieces, queue, headers=options.headers, base64=options.base64,
+                    strict=options.strict, vanish=partition.vanish)
+        except Exception as error:
+            raise in_line(error) from None
 
 
 class Reader(_Reads, DataSourceReader):
@@ -83,6 +86,7 @@ class Reader(_Reads, DataSourceReader):
                 "'earliest', and there is no option group.id")
         self.places = options.places()
 
+    @told
     def partitions(self) -> Sequence[InputPartition]:
         consumer = self.options.consumer
         found = {place.queue: place.pieces() if consumer is None else list(self.held(
@@ -100,7 +104,10 @@ class Reader(_Reads, DataSourceReader):
         high = (options.ending or {}).get(place.queue, low + MOST)
         most = min(options.limit or MOST, max(high - low, 0))
         held = place.claim(consumer, most)
-        end = min(place.marks(consumer)[1], low + most)
+        last = place.marks(consumer)[1]
+        if first > last:
+            refuse("startingOffsets", first, f"claimed: queue '{place.queue}' is, up to {last}")
+        end = min(last, low + most)
         yield from _claimed(place, held, max(low, first), end, options.strict)
 
 
@@ -122,13 +129,12 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @property
     def places(self) -> list[Place]:
-        # Not in __init__: for errors there, PySpark reports only that there is no reader
+        # Not in __init__: PySpark does not show its errors
         if not self.consumer:
-            refuse("group.id", self.options.consumer, "a name that this stream alone claims "
-                "messages as (letters, digits, - and _)")
-        if self.options.starting is not None:
-            refuse("startingOffsets", self.options.given["startingOffsets"],
-                "'earliest': a work queue has no past that a stream could leave out")
+            refuse("group.id", None, "a name that this stream alone claims messages as")
+        for name, usual in (("startingOffsets", "earliest"), ("endingOffsets", "latest")):
+            if (text := self.options.given.get(name, usual)) != usual:
+                refuse(name, text, f"'{usual}', as a stream needs")
         if self._places is None:
             self._places = self.options.places()
         return self._places
@@ -177,15 +183,18 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self.beside:
             self.beside.shutdown()
 
+    @told
     def initialOffset(self) -> dict[str, Any]:
         return self._offset({place.queue: self._begun(place)[0] for place in self.places})
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxRows(self.options.limit) if self.options.limit else ReadAllAvailable()
 
+    @told
     def prepareForTriggerAvailableNow(self) -> None:
         self.target = {place.queue: self._begun(place)[1] + place.ready() for place in self.places}
 
+    @told
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         self._await()
         left = limit.max_rows if isinstance(limit, ReadMaxRows) else MOST
@@ -214,6 +223,7 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = {**before, **ends}
         return start if ends == before else self._offset(ends)
 
+    @told
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         before, ends = self._offsets(start), self._offsets(end)
         gone = set(ends) - {place.queue for place in self.places}
@@ -232,6 +242,7 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
             found[place.queue] = list(_claimed(place, held, low, high, self.options.strict))
         return _parts(found, self.options)
 
+    @told
     def commit(self, end: dict[str, Any]) -> None:
         self._await()
         self.beside = self.beside or ThreadPoolExecutor(1)
@@ -285,21 +296,27 @@ class FlatqSource(DataSource):
     def name(cls) -> str:
         return "flatq"
 
+    @told
     def schema(self) -> str:
         options = Options(self.options)
+        for place in options.places():
+            place.check()
         return ("queue string, offset bigint, timestamp timestamp, value "
             + ("string" if options.base64 else "binary") + ", attempts int"
             + (", headers struct<id: bigint, priority: bigint, key: string>" if options.headers
             else ""))
 
+    @told
     def reader(self, schema: StructType) -> DataSourceReader:
         return Reader(Options(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return StreamReader(Options(self.options))
 
+    @told
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         return Writer(Options(self.options, True), schema, overwrite)
 
+    @told
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         return StreamWriter(Options(self.options, True), schema, overwrite)
