@@ -1,7 +1,8 @@
 # bulk/push.sh - store many messages at once: write flat files beside the queue, then rename them
 # into it
 
-need engine/lock engine/sync engine/boot engine/proof engine/flat engine/bound bulk/batch
+need engine/lock engine/push engine/sync engine/boot engine/proof engine/flat engine/bound
+need bulk/batch
 
 # bulk_push l|0|import QUEUE - store each line of standard input (0: each piece that ends with a
 # NUL; import: what lib/import reads). Reads push_priority push_lease push_wait push_length; sets
@@ -81,6 +82,7 @@ bulk_ends() {
 
 # bulk_flats_make - write the flat files; set bulk_first, bulk_last, and bulk_size to their bytes
 bulk_flats_make() {
+  queue_conf && push_expires 0 || return
   clock_epoch "$now"
   pad "$push_priority" 0000000000
   bulk_priority=$padded
@@ -88,8 +90,9 @@ bulk_flats_make() {
   bulk_said=$(
     set -a
     FLATQ_STAGE=$bulk_stage FLATQ_FIRST=$bulk_first FLATQ_PRIORITY=$bulk_priority FLATQ_NONCE=$nonce
-    FLATQ_REST=.0.0.$push_lease.0.$epoch_time. FLATQ_LINES=$flat_lines FLATQ_BYTES=$flat_bytes
-    FLATQ_LARGE=$large_body FLATQ_MOST=${FLATQ_MOST_BYTES:-} FLATQ_END=$bulk_mode
+    FLATQ_REST=.0.0.$push_lease.$slip_delay.$epoch_time. FLATQ_LINES=$flat_lines
+    FLATQ_BYTES=$flat_bytes FLATQ_LARGE=$large_body FLATQ_MOST=${FLATQ_MOST_BYTES:-}
+    FLATQ_END=$bulk_mode
     bulk_flats
   )
   bulk_code=$?

@@ -93,6 +93,11 @@ bulk_sift() {
     letters_of "$slip_size"
     bulk_found=${1-}.${2-}
     [ "${2-}" != "$slip_id" ] || shift 2
+    [ ${#slip_delay} -lt 10 ] || need engine/expire
+    if [ ${#slip_delay} -eq 10 ] && slip_expired; then
+      message_expire "$q/out/$batch/$bulk_name" || [ $? -eq 66 ] || return
+      continue
+    fi
     if [ "$bulk_found" != "$((letters + 1)).$slip_id" ]; then
       need engine/body
       slip_path=$q/out/$batch/$bulk_name
@@ -114,7 +119,8 @@ bulk_sift() {
 bulk_flats() {
   # queue_unfold sets aside what is not a flat file
   bulk_name=$scan_name
-  flat_parse "$bulk_name" || { queue_unfold "$bulk_name" || return; return 66; }
+  flat_parse "$bulk_name" && ! seen "$q/expires" ||
+    { queue_unfold "$bulk_name" || return; return 66; }
   # Beside one block, whose last file may reach beyond the first of the next
   bulk_place=queue/$flat_block
   queue_scan "$q/$bulk_place"

@@ -65,6 +65,7 @@ message_kick() {
     } ;;
   esac
   slip_count kicks
+  [ "$slip_delay" -le 4294967295 ] || slip_delay=0
   # beanstalkd's `reserves` is TRIES, and goes on
   [ -n "${stalk_beanstalkd:-}" ] || slip_tries=0
   slip_format

@@ -10,7 +10,7 @@ needed=' '
 # ends of his own. Set FLATQ_VERB, the name of the script
 shell_forget() {
   unset FLATQ_DOOR OPTARG batch epoch length method names plain putbacks q queue reason request \
-    why help_all long_old long_used long_words shell_name stalk_beanstalkd
+    why help_all long_old long_used long_words push_expire shell_name stalk_beanstalkd
   FLATQ_VERB=${0##*/} shell_own=$$
 }
 
@@ -358,9 +358,10 @@ queue_look() {
   not_listed
 }
 
-# queue_conf - set queue_bound and queue_most_tries, 0 means no limit; queue_dead; and queue_files
+# queue_conf - set queue_bound, queue_most_tries and queue_expire, 0 means no limit; queue_dead; and
+# queue_files
 queue_conf() {
-  queue_bound=0 queue_most_tries=0 queue_dead=
+  queue_bound=0 queue_most_tries=0 queue_dead='' queue_expire=0
   queue_look || return
   case $queue_files in
   *"$q/conf "*) need engine/proof; conf_read ;;

@@ -35,6 +35,7 @@ dead_locked() {
   [ -z "$1" ] || { pad "$1" 0000000000; slip_priority=$padded; }
   slip_count buries
   slip_tries=0 slip_key=-
+  [ "$slip_delay" -le 4294967295 ] || slip_delay=0
   slip_format
   queue_open "$queue_dead" && queue_conf && [ -z "$queue_dead" ] && lock_queue &&
     ! seen "$q/closed" && queue_room 1 &&
@@ -47,7 +48,7 @@ dead_locked() {
   } >"$q/why/$slip_id"
   queue_log push dead-letter
   wake "$q/wait"
-  sync_paths "$q/wal" "${dead_slip%/*}" || return
+  sync_moving "$q/wal" "${dead_slip%/*}" || return
   q=$dead_q
   bodies_remove "$slip_id" || :
 }

@@ -245,6 +245,7 @@ conf_read() {
   for conf_word in $queue_rest; do
     case $conf_word in
     dead=*) queue_dead=${conf_word#*=} ;;
+    expire=*) ! is_number "${conf_word#*=}" 999999999 || queue_expire=$number ;;
     esac
   done
   is_number "$queue_bound" 999999999 && queue_bound=$number &&

@@ -161,7 +161,8 @@ push_commit() {
   fi
   clock_epoch "$now"
   pad "$push_priority" 0000000000
-  slip_priority=$padded slip_tries=0 slip_nonce=0 slip_lease=$push_lease slip_delay=$push_delay
+  slip_priority=$padded slip_tries=0 slip_nonce=0 slip_lease=$push_lease
+  push_expires "$push_delay" || return
   slip_born=$epoch_time slip_counts=0-0-0-0 push_again=''
   slip_format
   while :; do
@@ -180,6 +181,15 @@ push_commit() {
   done
   [ "$slip_key" = - ] || { need engine/key; key_confirm; }
   push_check && push_sync
+}
+
+# push_expires DELAY - set slip_delay: to DELAY, or to 2^32 plus the seconds of push_expire, else of
+# queue_expire
+push_expires() {
+  slip_delay=$1 push_seconds=${push_expire:-$queue_expire}
+  [ "$push_seconds" != 0 ] || return 0
+  slip_delay=$((4294967296 + push_seconds))
+  file_mark "$q/expires" || disk_failed "$q"
 }
 
 # push_check - if the queue was closed or dropped since our first look, withdraw the push, unless

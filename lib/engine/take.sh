@@ -109,7 +109,11 @@ take_wait() {
 take_found() {
   take_from=$q/$scan_place/$scan_name
   case $scan_place in
-  wal | head/*) slip_parse "$scan_name" && take_slip && return 0 ;;
+  wal | head/*)
+    if slip_parse "$scan_name"; then
+      [ ${#slip_delay} -lt 10 ] || { need engine/expire; take_fresh || return; }
+      ! take_slip || return 0
+    fi ;;
   esac
   need engine/missed
   take_missed

@@ -76,6 +76,7 @@ stats_job() {
   esac
   unpad "$slip_priority"
   stats_priority=$unpadded
+  [ "$slip_delay" -le 4294967295 ] || slip_delay=0
   unpad "${slip_born%??}"
   IFS=-
   # shellcheck disable=SC2086 # timeouts, releases, buries, kicks
