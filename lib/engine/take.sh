@@ -67,9 +67,9 @@ take_message() {
   done
 }
 
-# take_pick QUEUE ... - open the first queue that has a message which is ready, and is not paused:
-# set take_queue, scan_place and scan_name. Set take_there to the others that exist, take_paused to
-# one that is paused, and take_open if one is not closed
+# take_pick QUEUE ... - open the first queue that hands out a message now: set take_queue, scan_place
+# and scan_name. Set take_there to those that have none, take_paused to a paused one, and take_open
+# if one is not closed
 take_pick() {
   take_queue='' take_open='' take_there='' take_paused=
   for take_queue in "$@"; do
@@ -119,9 +119,8 @@ take_found() {
   take_missed
 }
 
-# queue_put_back_due - before each take: put back what is due and, once a second, what has an owner
-# who is dead or a lease that is over; sweep, if that is due. Reads `now`. Set tend_paused if the
-# queue is paused
+# queue_put_back_due - before each take: put back what is due and, once a second, what has a dead
+# owner or a lease that is over; sweep. Reads `now`. Set tend_paused if the queue is paused
 queue_put_back_due() {
   tend_clock=none tend_paused=
   for tend_path in "$q"/delayed/*; do
@@ -149,8 +148,7 @@ queue_put_back_due() {
 }
 
 # taken_format OWNER LEASE - count a try of the message in the slip_ variables, give it a new nonce
-# (`-` without a deadline), and set `taken` to its name in out/, and taken_at to the time from which
-# its deadline counts. OWNER and LEASE as in take_message
+# (`-` without a deadline); set `taken` to its name in out/, and taken_at to when its lease begins
 taken_format() {
   slip_tries=$((slip_tries + 1))
   case $2 in
@@ -168,8 +166,7 @@ taken_format() {
 }
 
 # take_slip - rename the name that was found to out/; set `taken`. Return 0 if that is there now: it
-# has our process or a random nonce in it, so it can only be ours. The text of mv's error would cost
-# a fork
+# has our process or a random nonce in it, so it can only be ours
 take_slip() {
   taken_format "$take_owner" "$take_lease"
   [ -z "$lock_held" ] || { rename_path "$q/$scan_place/$scan_name" "$q/out/$taken"; return; }
@@ -178,8 +175,7 @@ take_slip() {
 
 # body_open - open the body of what was taken, on 7; return 66 if it is no longer ours, 74
 body_open() {
-  # RACE: after our lease, an unfold may be writing the body anew. If the slip is still there, it is
-  # whole
+  # RACE: after our lease, an unfold may be writing it anew; not if the slip is still there
   command exec 7<"$q/body/$slip_id" && [ -e "$q/out/$taken" ] && return 0
   need engine/missed
   taken_ours || return
@@ -203,16 +199,15 @@ body_send() {
   return 74
 }
 
-# body_whole - return 1 unless the body, read to its end on 7, is as long as the slip says. Its
-# offset tells
+# body_whole - return whether the body on 7 was read to its end, as long as the slip says
 body_whole() {
   letters_of "$slip_size"
   read -r body_word body_read <"/proc/self/fdinfo/7" &&
     [ "$body_read" = $((letters + 1)) ]
 }
 
-# taken_settle - settle what a pop has taken, by a marker of the same name in done/, which the shell
-# itself creates; on a full disk by renaming the slip, which needs no room
+# taken_settle - settle what a pop has taken, by a marker of the same name in done/, without a
+# process; on a full disk by renaming the slip
 taken_settle() {
   file_mark "$q/done/$taken" || rename_path "$q/out/$taken" "$q/done/$taken" ||
     { settle_code=$?; need engine/missed; settle_missed; return; }
@@ -221,9 +216,8 @@ taken_settle() {
   [ "$slip_size" -lt "$large_body" ] || { rm -f "$q/out/$taken" && rm -f "$q/body/$slip_id" || :; }
 }
 
-# A door has its own versions of these:
-# door_reply SIZE - called before SIZE bytes are written out
-# door_delivered - return 0 if the client can have received the answer
+# A door has its own: door_reply SIZE, called before SIZE bytes are written out; door_delivered, 0 if
+# the client can have received the answer
 if [ -z "${FLATQ_DOOR:-}" ]; then
   door_reply() { :; }
   door_delivered() { :; }
