@@ -1,22 +1,24 @@
 # log.awk - print the events of the queues' logs in words, as log_read of log.sh says
 #
 # cd SPOOL && awk -v last=COUNT -v since=SECONDS -v only=ID -f date.awk -f log.awk. Input: the `s`
-# lines of the last turn, what `ls` says of the logs, `whole`.
+# lines of the last turn, what `ls` says of the logs, `whole`. With -v json=1, for json_lines.
 
 function many(number, word) { return number " " word (number == "1" ? "" : "s") }
-# What came of a message. The reason may end with `delay-SECONDS` or `lease-SECONDS`
-function words(verb, tries, size, waited, reason, time,  bulk, until, cause) {
-  if (reason ~ /^bulk-[0-9]+$/) {
-    bulk = many(substr(reason, 6), "message")
-    return verb == "push" ? bulk ", " many(size, "byte") : bulk
-  }
+# Set `bulk` to N of `bulk-N`, else `reason` and `due` of [REASON-]delay-SECONDS or -lease-SECONDS
+function parse(word, time) {
+  bulk = due = ""
+  reason = word
+  if (word ~ /^bulk-[0-9]+$/) { bulk = substr(word, 6); reason = "-" }
+  if (!match(word, /(^|-)(delay|lease)-[0-9]+$/)) return
+  reason = RSTART > 1 ? substr(word, 1, RSTART - 1) : "-"
+  sub(/^.*-/, "", word)
+  due = sprintf("%.0f", time + word)
+}
+# What came of a message
+function words(verb, tries, size, waited,  until, cause) {
+  if (bulk != "") return many(bulk, "message") (verb == "push" ? ", " many(size, "byte") : "")
   waited = sprintf("%d.%02d s", waited / 1000, waited % 1000 / 10) " after its push"
-  if (match(reason, /(^|-)(delay|lease)-[0-9]+$/)) {
-    until = substr(reason, RSTART)
-    sub(/^.*-/, "", until)
-    until = " until " date(time + until)
-    reason = RSTART > 1 ? substr(reason, 1, RSTART - 1) : "-"
-  }
+  if (due != "") until = " until " date(due + 0)
   cause = reason in why ? why[reason] : reason
   if (reason ~ /^exit-[0-9]+$/) cause = "its command ended with " substr(reason, 6)
   if (reason ~ /^signal-[0-9]+$/) cause = "its command was ended by signal " substr(reason, 8)
@@ -42,8 +44,13 @@ function event(line, queue,  part, time) {
   time = substr(part[1], 1, 10)
   sub(/^0+/, "", time)
   if (time + 0 < since) return
-  line = date(time + 0) substr(part[1], 11) " " queue " " part[2] " " part[3] " " \
-    words(part[2], part[4], part[5], part[6] + 0, part[7], time + 0)
+  parse(part[7], time + 0)
+  line = queue " " part[2] " " part[3] " "
+  if (json) {
+    line = part[1] " " line part[4] " " part[5] " " (bulk == "" ? part[6] " 1 " : "- " bulk " ")
+    line = line (due == "" ? "-" : due) " " reason " "
+  } else line = date(time + 0) substr(part[1], 11) " " line
+  line = line words(part[2], part[4], part[5], part[6] + 0)
   # The lines of one queue stay in their order
   if (part[1] > at_last[queue] "") at_last[queue] = part[1] ""
   printf "%s %09d %s\n", at_last[queue], ++count, line

@@ -99,7 +99,7 @@ log_show() {
   {
     log_state=$({
       { log_read && printf 'read\n' >&3; } | { sort && printf 'sorted\n' >&3; } |
-        { cut -d ' ' -f 3- && printf 'cut\n' >&3; } | $log_filter >&4
+        { log_cut && printf 'cut\n' >&3; } | $log_filter >&4
     } 3>&1)
   } 4>&1 || { why='the log could not be printed'; return 74; }
   log_again=
@@ -118,6 +118,14 @@ end'*) log_again=1 ;;
   esac
 }
 
+# log_cut - a filter: take off the words that sorted the events
+log_cut() {
+  set -- cut -d ' ' -f 3-
+  [ -z "${log_json:-}" ] || set -- json_lines \
+    'time queue$ event$ id tries size milliseconds count due reason$ text$' "$@"
+  "$@"
+}
+
 # log_read - print the events, with two words in front that sort them. On 3, print `s INODE NAME
 # BYTES` for each log, read up to there, `again` as log_again, and `end`
 log_read() {
@@ -126,7 +134,7 @@ log_read() {
   *) log_parts=$PWD/$lib/engine ;;
   esac
   printf '%s\n' "$log_state" "$log_listing" whole | (cd "$FLATQ_DIR" && exec awk \
-    -v "last=$log_last" -v "since=$log_since" -v "only=$log_id" -f "$log_parts/date.awk" \
+    -v "json=${log_json:-}" -v "last=$log_last" -v "since=$log_since" -v "only=$log_id" -f "$log_parts/date.awk" \
     -f "$log_parts/log.awk" 2>&3)
 }
 

@@ -168,8 +168,10 @@ def test_every_method(each):
     third = jobs.push(memoryview(b"delayed"), delay=1000, lease=2.5)
     assert jobs.qsize() == 2
     stats = jobs.stats()
-    assert [stats[name] for name in ("ready", "delayed", "bound", "most-tries", "closed")] == [
+    assert [stats[name] for name in ("ready", "delayed", "bound", "most_tries", "closed")] == [
         2, 1, 50, 9, 0]
+    # its name before
+    assert stats["most-tries"] == 9
     assert jobs.peek() == ANY
     assert (jobs.peek("delayed"), jobs.peek(id=second)) == (b"delayed", b"later")
     assert jobs.pop() == ANY
