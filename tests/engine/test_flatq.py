@@ -56,7 +56,7 @@ CULPRITS = {
     "push --line q": "unknown option '--line'; did you mean --lines?",
     "push --nonsense q": "unknown option '--nonsense': see flatq push -h",
     "push -y q": "unknown option '-y': see flatq push -h",
-    "push -lx q": "unknown option '-x': see flatq push -h",
+    "push -ly q": "unknown option '-y': see flatq push -h",
     "push -d": "-d needs a value: see flatq push -h",
     "push --delay": "--delay needs a value: see flatq push -h",
     "push --lines=1 q": "--lines takes no value: see flatq push -h",
