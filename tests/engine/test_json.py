@@ -59,7 +59,8 @@ def test_objects(shell, flatq, filled, stub, awk):
     assert list(seven.values()) == ["7", 2, 1, 1, 0, seven["oldest"], 50, 3, 0, 0]
     assert list(e.values())[3:9] == [0, 2, 0, 0, 0, 1] and 400 < e["paused"] <= 500
     assert objects(flatq, "stat", "--json", "e", names=STAT)[0]["queue"] == "e"
-    assert [one["queue"] for one in objects(flatq, "list", "-j", names=["queue"])] == ["7", "e"]
+    assert [(one["queue"], one["paused"] > 400) for one in objects(flatq, "list", "-j",
+        names=["queue", "paused"])] == [("7", False), ("e", True)]
     found = {one["id"]: [*one.values()][1:5] + [one["due"] and 900 <
         one["due"] - time.time() < 1001, one["reason"]]
         for one in objects(flatq, "list", "--json", "7", names=MESSAGE)}
