@@ -1,8 +1,8 @@
 # engine/dead.sh - a dead-letter queue, which takes what would be buried (create -D)
 #
-# Order: 1 link the body into that queue, and sync it; 2 rename the slip to that queue's wal/; 3
-#        sync both places; 4 remove the body here.
-# Crash: before 2, the message is here, and the next boot removes the link, a body without a slip;
+# Order: 1 copy the body to that queue, and sync it; 2 rename the slip to that queue's wal/; 3 sync
+#        both places; 4 remove the body here.
+# Crash: before 2, the message is here, and the next boot removes the copy, a body without a slip;
 #        after it, the message is there. A power cut before 3 may leave it in both queues.
 #
 # Under that queue's lock, perhaps with ours: so a dead-letter queue has none itself, or two
@@ -39,7 +39,8 @@ dead_locked() {
   slip_format
   queue_open "$queue_dead" && queue_conf && [ -z "$queue_dead" ] && lock_queue &&
     ! seen "$q/closed" && queue_room 1 &&
-    ln -f "$dead_q/body/$slip_id" "$q/body/$slip_id" && sync_paths "$q/body" || return 1
+    cat "$dead_q/body/$slip_id" >"$q/tmp/$$-$now.dead" && sync_paths "$q/tmp/$$-$now.dead" &&
+    rename_path "$q/tmp/$$-$now.dead" "$q/body/$slip_id" && sync_paths "$q/body" || return 1
   rename_path "$dead_slip" "$q/wal/$slip" ||
     { [ $? -eq 74 ] || rm -f "$q/body/$slip_id"; return 1; }
   { [ -d "$q/why" ] || mkdir "$q/why"; } && {

@@ -350,7 +350,8 @@ BASIC = [
     make("bury", LEASED, "bury RECEIPT", 2, ordered=False, ends="buried"),
     make("kick", (*LEASED, "bury RECEIPT"), "kick q", 2, ordered=False, ends="ready"),
     make("kick by an id", (*LEASED, "bury RECEIPT"), "kick q:1", 2, ordered=False, ends="ready"),
-    make("delete -s buried", (*LEASED, "bury RECEIPT"), "delete -s buried q", 2, old=1),
+    make("delete -s buried", (*LEASED, "bury RECEIPT"), "delete -s buried q", 2, old=1,
+        ordered=False),
     make("kick, delayed", pushes(1, 2, "-d", "999999"), "kick -n 9 q", 2, ends="ready"),
     # another consumer has the message meanwhile
     make("old receipts", (*ONE, "reserve -t 0 q", ("sh", '"$0/reserve" -t 999999 q', b"")),
