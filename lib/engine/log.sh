@@ -134,8 +134,8 @@ log_read() {
   *) log_parts=$PWD/$lib/engine ;;
   esac
   printf '%s\n' "$log_state" "$log_listing" whole | (cd "$FLATQ_DIR" && exec awk \
-    -v "json=${log_json:-}" -v "last=$log_last" -v "since=$log_since" -v "only=$log_id" -f "$log_parts/date.awk" \
-    -f "$log_parts/log.awk" 2>&3)
+    -v "json=${log_json:-}" -v "last=$log_last" -v "since=$log_since" -v "only=$log_id" \
+    -f "$log_parts/date.awk" -f "$log_parts/log.awk" 2>&3)
 }
 
 # log_wait - wait for a second, and return 1; 0: standard output is a pipe that nobody reads, whose

@@ -4,8 +4,8 @@ need engine/slip
 
 # queue_scan [EXCEPT] - set scan_name to the name that sorts first of all in $q, but for the
 # directory EXCEPT, and scan_place to its place: wal, fold, queue, unfold or head/RUN; empty:
-# nothing is ready. Listed in the order in which messages move (I2): one that moves meanwhile may be
-# seen twice, but is never missed
+# nothing is ready. Listed in the order of I2: one that moves meanwhile may be seen twice, but is
+# never missed
 queue_scan() {
   scan_place='' scan_name='' scan_except=${1:-none}
   scan_least wal "$q"/wal/*
@@ -59,7 +59,7 @@ take_message() {
       take_found
       take_code=$?
       [ $take_code -eq 66 ] || [ $take_code -eq 69 ] || return $take_code
-      # RACE: another process was faster, or dropped the queue: start again
+      # RACE: another process was faster: start again
       continue
     fi
     need engine/proof
@@ -67,9 +67,9 @@ take_message() {
   done
 }
 
-# take_pick QUEUE ... - open the first queue that hands out a message now: set take_queue, scan_place
-# and scan_name. Set take_there to those that have none, take_paused to a paused one, and take_open
-# if one is not closed
+# take_pick QUEUE ... - open the first queue that hands out a message now: set take_queue,
+# scan_place, scan_name; take_there: those that have none; take_paused: one that is paused;
+# take_open: one is not closed
 take_pick() {
   take_queue='' take_open='' take_there='' take_paused=
   for take_queue in "$@"; do
@@ -104,8 +104,8 @@ take_wait() {
   take_waiting take_again "$@"
 }
 
-# take_found - hand out the message that queue_scan has found in $q. Return 66 if another process
-# was faster, or if it was in a flat file, and is unfolded now
+# take_found - hand out the message that queue_scan has found in $q. 66: another process was
+# faster, or it was in a flat file, and is unfolded now
 take_found() {
   take_from=$q/$scan_place/$scan_name
   case $scan_place in
@@ -184,7 +184,7 @@ body_open() {
   return 74
 }
 
-# body_print - write out the message that was taken; return 66 if it is no longer ours, 74
+# body_print - write out what was taken; return 66 if it is no longer ours, 74
 body_print() {
   body_open && door_reply "$slip_size" && body_send
 }
@@ -216,8 +216,8 @@ taken_settle() {
   [ "$slip_size" -lt "$large_body" ] || { rm -f "$q/out/$taken" && rm -f "$q/body/$slip_id" || :; }
 }
 
-# A door has its own: door_reply SIZE, called before SIZE bytes are written out; door_delivered, 0 if
-# the client can have received the answer
+# A door has its own: door_reply SIZE is called before SIZE bytes are written; door_delivered
+# returns 0 if the client can have received them
 if [ -z "${FLATQ_DOOR:-}" ]; then
   door_reply() { :; }
   door_delivered() { :; }
