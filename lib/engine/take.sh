@@ -189,7 +189,7 @@ body_print() {
   body_open && door_reply "$slip_size" && body_send
 }
 
-# body_send - the rest of body_print, of the body on 7
+# body_send - the rest of body_print
 body_send() {
   base64 -d <&7 && body_whole && return 0
   need engine/missed
