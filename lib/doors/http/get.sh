@@ -67,12 +67,25 @@ get_line() {
   get_line="$receipt $id $stamp $slip_size"
 }
 
+# get_group QUEUE - set `group` to its group-id, as a URL has it
+get_group() {
+  group=$1
+  case $group in
+  \$sha1\$*) ;;
+  *) while [ "${group#*\$}" != "$group" ]; do group=${group%%\$*}%${group#*\$}; done ;;
+  esac
+  while [ "${group#*+}" != "$group" ]; do group=${group%%+*}%2B${group#*+}; done
+}
+
 get_send() {
   if ! has max; then
     get_bytes=$slip_size
     header Message-Id "$id"
     header Message-Receipt-Id "$receipt"
     header Message-Timestamp "$stamp"
+    get_group "$queue"
+    header Message-Group-Id "$group"
+    header Message-Receive-Count "$slip_tries"
   fi
   say_head 200 "$get_bytes" text/plain
   [ -z "$again" ] || door_nodelay

@@ -7,14 +7,14 @@
 BEGIN {
   digits = "0123456789ABCDEF"
   six = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
-  # The first four are states
-  split("ready delayed in_flight buried oldest_seconds bound most_tries paused_seconds" \
-    " pushed_last_minute done_last_minute", key, " ")
+  # The first four are states; the last two, names before, go on for one version
+  split("ready delayed reserved buried oldest bound most_tries paused pushed_last_minute" \
+    " done_last_minute in_flight oldest_seconds", key, " ")
   if (host == "" || host ~ /[^A-Za-z0-9.:-]/) host = "localhost:5000"
 }
-html && (!logs || form !~ /page|queue/) { exit }
+html && (!logs || form !~ /page|queue|missing/) { exit }
 html {
-  if ($1 == "%if") skip = $2 == "none" ? count["queues"] : !count[$2]
+  if ($1 == "%if") skip = $2 == "none" ? form != "page" || count["queues"] : !count[$2]
   else if ($1 == "%end") skip = 0
   else if (!skip) {
     if (/^%/) page_rows(substr($1, 2))
@@ -27,9 +27,14 @@ $1 == "row" {
   add("queues", $2)
   closed[$2] = $3
   for (i = 5; i <= 8; i++) value[$2, key[i]] = $(i - 1)
+  value[$2, "oldest_seconds"] = $4
   next
 }
-$1 == "count" { for (i = 1; i <= 4; i++) value[queue($2), key[i]] = $(i + 3); next }
+$1 == "count" {
+  for (i = 1; i <= 4; i++) value[queue($2), key[i]] = $(i + 3)
+  value[queue($2), "in_flight"] = $6
+  next
+}
 $1 == "ready" && slip($2) { add("ready", $2); text_of[field[2] ""] = $3; next }
 $1 ~ /^(buried|delayed|reserved)$/ && slip_in($2) { add($1, $2); next }
 id != "" { text_of[id] = $0; id = ""; next }
@@ -150,9 +155,10 @@ function page_rows(what,  n, bound, tries, last, most) {
     n = count["queues"]; bound = value[list["queues", 1], "bound"]
     tries = value[list["queues", 1], "most_tries"]
     if (form == "page") printf "%d queue%s", n, (n == 1 ? "" : "s")
+    else if (form == "missing") printf "No such queue: see <a href=\"/\">all queues</a>"
     else printf "%s, %s", (bound ? "at most " bound " messages" : "no bound"), \
       (tries ? "at most " tries " tries" : "any number of tries") \
-      (value[list["queues", 1], "paused_seconds"] + 0 ? ", paused" : "")
+      (value[list["queues", 1], "paused"] + 0 ? ", paused" : "")
     printf ", as of %d:%02d:%02d UTC\n", now / 3600 % 24, now / 60 % 60, now % 60
   }
   last = what ~ /buried|events/
@@ -207,8 +213,8 @@ function row_queue(name,  link) {
   gsub(/\+/, "%2B", link)
   return "<th class=n scope=row><a href=\"/?queue=" link "\">" shown(name) "</a>" \
     (closed[name] == "true" ? " (closed)" : "") \
-    (value[name, "paused_seconds"] + 0 ? " (paused)" : "") "</th>" amount(name, "ready") \
-    amount(name, "in_flight") amount(name, "delayed") amount(name, "buried", "bad") \
-    (value[name, "ready"] ? cell(age(now - value[name, "oldest_seconds"])) : \
+    (value[name, "paused"] + 0 ? " (paused)" : "") "</th>" amount(name, "ready") \
+    amount(name, "delayed") amount(name, "reserved") amount(name, "buried", "bad") \
+    (value[name, "ready"] ? cell(age(now - value[name, "oldest"])) : \
       cell("&ndash;", "z")) amount(name, "pushed_last_minute") amount(name, "done_last_minute")
 }

@@ -6,7 +6,7 @@
 need engine/count engine/pause engine/queues engine/state
 
 do_look() {
-  stat_queues='' stat_form=page stat_type='text/html; charset=utf-8'
+  stat_queues='' stat_form=page stat_status=200 stat_type='text/html; charset=utf-8'
   case $request_path in
   /queue/stats) stat_form=json stat_type=application/json ;;
   /metrics) stat_form=metrics stat_type='text/plain; version=0.0.4; charset=utf-8' ;;
@@ -18,7 +18,7 @@ do_look() {
       stat_code=$?
       case $stat_code in
       0) ;;
-      65 | 66) queue=; say 404 'no such queue'; return ;;
+      65 | 66) queue='' stat_form=missing stat_status=404 ;;
       *) say_failed $stat_code; return ;;
       esac
     fi ;;
@@ -33,18 +33,21 @@ do_look() {
     -f "$lib/doors/http/stat.awk" - html=1 "$lib/doors/http/page.html"; } </dev/null) ||
     { why='the queues cannot be read'; say_failed 74; return; }
   case $stat_form in
-  page | queue)
+  page | queue | missing)
     header Content-Security-Policy "default-src 'none'; img-src data:; style-src 'unsafe-inline'; \
 base-uri 'none'; frame-ancestors 'none'"
     header X-Content-Type-Options nosniff ;;
   esac
-  say 200 "$text" "$stat_type"
+  say $stat_status "$text" "$stat_type"
 }
 
 # stat_print - print the rows of all queues, their counts, a line `logs` if none is missing, and the
 # ends of logs; or what page_one prints
 stat_print() {
-  [ "$stat_form" != queue ] || { page_one; return; }
+  case $stat_form in
+  queue) page_one; return ;;
+  missing) printf 'logs\n'; return ;;
+  esac
   # shellcheck disable=SC2086 # names without blanks
   all_queues stat_row && queues_count $stat_queues && printf 'logs\n' && stat_logs
 }
