@@ -260,6 +260,8 @@ class FlatqSource(DataSource):
     Columns: queue string, offset bigint, timestamp timestamp (when it was pushed), value binary,
     attempts int (how often it was handed out, this time included); with includeHeaders also headers
     struct<id bigint, priority bigint, key string> (key: the hash of `push -k`).
+    `rows.withColumnsRenamed({"value": "body", "attempts": "tries"})` has the names of Python's
+    messages and of `--json`.
 
     The options are named as those of Spark's Kafka source. `queue` and `consumer`, their names
     before, give a DeprecationWarning.
