@@ -132,7 +132,7 @@ def test_who_is_not_let_in(flatq, sshd, free_port):
         env={"FLATQ_SSH": sshd.key("bare", "sh", "-c", "exec no-flatq-there door")})
     refused(done, 69, "push", text=b"not found")
     refused(flatq("flatq", "-H", sshd.url, "list", env={"FLATQ_SSH": sshd.limited("wrong",
-        "--allow", "work")}), 69, text=b"no verb 'work'")
+        "--allow", "work")}), 69, text=b"'work' is none")
 
 
 def starts(flatq, sshd, *words, data=b"", key="slow"):
@@ -182,7 +182,7 @@ def test_a_cut(shell, flatq, sshd, slow, what):
     out, err = process.communicate(timeout=100)
     mark.unlink()
     assert (process.returncode, out, err.count(b"\n")) == (69, b"", 1), err
-    assert err.startswith(b"%s: ssh://" % verb.encode()) and err.endswith(says), err
+    assert err.startswith(b"flatq %s: ssh://" % verb.encode()) and err.endswith(says), err
     if what == "in a push":
         wait_for(lambda: not any(b"lib/door" in words_of(pid) for pid in of_place(sshd.there)),
             "the door there has ended")
