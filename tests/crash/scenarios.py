@@ -304,6 +304,7 @@ BASIC = [
     make("push binary", ONE, v("push q", BIG), (b"m1", BIG), new=(BIG,)),
     make("push 256 KiB", ONE, v("push q", LARGE), (b"m1", LARGE), new=(LARGE,)),
     make("push -n", ONE, v("push -n 2 q", b"m2"), 2, new=1),
+    make("push a text", ONE, f"push q -- {5000 * 'm'}", (b"m1", 5000 * b"m"), new=(5000 * b"m",)),
     make("push -e", ONE, v("push -e q", b"m2\n.\nmore"), (b"m1", b"m2\n"), new=(b"m2\n",)),
     make("push -d", ONE, v("push -d 999999 q", b"m2"), 2, new=1, ends="delayed", subject=b"m2"),
     make("push -k", ONE, v("push -k key q", b"m2"), 2, new=1, key="key"),
