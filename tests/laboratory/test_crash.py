@@ -78,11 +78,11 @@ def test_other_families(name, kind, work, trials):
 
 
 def test_every_verb_that_changes_anything():
-    """Some scenario breaks each such verb. list, stat, log and top change nothing; some verbs are
-    clients; `door` is the handler with limits, and import stores as push -l does."""
+    """Some scenario breaks each such verb. list, stat, log, why, wait and top change nothing; some
+    verbs are clients; `door` and `serve` run the handler; import stores as push -l does."""
     verbs = {path.name for path in (ROOT / "lib").iterdir() if path.is_file()
         and os.access(path, os.X_OK)}
-    idle = "list stat log top flatq remote pressure mqueue shovel door import".split()
+    idle = "list stat log why wait top flatq pressure mqueue shovel door serve import".split()
     assert verbs - {*idle} <= {scenario.verb for scenario in SCENARIOS.values()}
 
 
