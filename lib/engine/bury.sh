@@ -52,7 +52,7 @@ message_fail() {
   message_bury "$@"
 }
 
-# message_kick - make `slip_path`, buried or delayed, ready; return 66 if it is damaged
+# message_kick - make `slip_path` ready; return 66 if it is damaged, or neither buried nor delayed
 message_kick() {
   case $slip_path in
   "$q"/buried/*.damaged)
@@ -63,6 +63,8 @@ message_kick() {
       why="$why: peek prints what is left of it, delete removes it"
       return 66
     } ;;
+  "$q"/buried/* | "$q"/delayed/*) ;;
+  *) why="queue '$queue': message $id is ready"; return 66 ;;
   esac
   slip_count kicks
   [ "$slip_delay" -le 4294967295 ] || slip_delay=0
