@@ -24,7 +24,8 @@ job_run() {
   [ "$job_reason" = untried ] || return 0
   job_pipe=
   [ -z "$work_keep" ] || job_keeps
-  export FLATQ_ID="$id" FLATQ_QUEUE="$queue" FLATQ_TRIES="$slip_tries"
+  export FLATQ_ID="$id" FLATQ_QUEUE="$queue" FLATQ_TRIES="$slip_tries" \
+    FLATQ_REASON="$job_file.why.flatq"
   job_end=999999999999 job_late='' job_aborted='' job_gone=''
   clock_read
   [ -z "$work_limit" ] || { clock_add "$work_limit" "$now"; job_end=$later; }
@@ -49,6 +50,16 @@ job_run() {
   job_judge
   [ -z "$job_reason" ] || job_keep
   exec 7>&-
+  [ ! -f "$FLATQ_REASON" ] || job_named
+}
+
+# job_named - set job_given to the reason that a command gave which exited by itself, if it is a
+# word as bury takes it
+job_named() {
+  case $job_reason in exit-*) read -r job_given <"$FLATQ_REASON" || : ;; esac
+  case $job_given in *[!A-Za-z0-9_-]*) job_given= ;; esac
+  [ ${#job_given} -le 40 ] || job_given=
+  rm -f "$FLATQ_REASON"
 }
 
 # job_keeps - open a new file on 7, and set job_pipe, for what the command writes to its standard

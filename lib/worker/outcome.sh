@@ -32,7 +32,8 @@ work_outcome() {
     elif tries_over "$work_most_here"; then
       work_bury message_fail
     else
-      work_retry && work_say "$job_reason, again in $work_pause s" && work_count failed
+      work_retry && work_say "${job_given:-$job_reason}, again in $work_pause s" &&
+        work_count failed
     fi ;;
   esac
 }
@@ -58,12 +59,13 @@ work_retry() {
     work_pause=$((work_pause * 2)) work_step=$((work_step + 1))
   done
   [ "$work_pause" -le "$work_delay_most" ] || work_pause=$work_delay_most
-  message_release '' "$work_pause" "$job_reason"
+  message_release '' "$work_pause" "${job_given:-$job_reason}"
 }
 
 work_bury() {
   fail_said=buried
-  "$1" '' "$job_reason" && work_say "$job_reason, $fail_said" && work_count buried
+  "$1" '' "${job_given:-$job_reason}" &&
+    work_say "${job_given:-$job_reason}, $fail_said" && work_count buried
 }
 
 # work_say TEXT - print one line about the message in hand, or go on (a log on a full disk)

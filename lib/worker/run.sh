@@ -141,6 +141,7 @@ work_message() {
   fi
   # A message that kills its workers never gets an exit code: bury it once it was put back so often
   # (the timeouts in COUNTS), and after as many more for each kick
+  job_given=
   if [ -n "$take_stop" ]; then
     job_reason=untried
   elif [ "$work_most_here" != 0 ] &&

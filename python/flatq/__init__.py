@@ -12,7 +12,9 @@ from .errors import (
     Busy, Closed, Denied, Disk, Empty, Error, Full, Internal, Invalid, Missing, NotYours, TimedOut,
     Unreachable, Usage,
 )
-from .queue import AsyncQueue, AsyncReserved, Id, Queue, Reserved, Segment
+from .queue import (
+    AsyncMessage, AsyncQueue, AsyncReserved, Event, Id, Message, Queue, Reserved, Segment, queues,
+)
 from .verbs import home
 
 if TYPE_CHECKING:
@@ -21,9 +23,9 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
-    "AsyncQueue", "AsyncReserved", "Busy", "Closed", "Denied", "Disk", "Empty", "Error", "Full",
-    "Id", "Internal", "Invalid", "Missing", "NotYours", "Queue", "Reserved", "Segment", "TimedOut",
-    "Unreachable", "Usage", "Worker", "home",
+    "AsyncMessage", "AsyncQueue", "AsyncReserved", "Busy", "Closed", "Denied", "Disk", "Empty",
+    "Error", "Event", "Full", "Id", "Internal", "Invalid", "Message", "Missing", "NotYours",
+    "Queue", "Reserved", "Segment", "TimedOut", "Unreachable", "Usage", "Worker", "home", "queues",
 ]
 
 

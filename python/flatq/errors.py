@@ -18,8 +18,8 @@ class Error(Exception):
         self.ids: list[int] = []
 
 
-class Usage(Error):
-    """64: options that do not go together."""
+class Usage(Error, TypeError):
+    """64: arguments that do not go together."""
 
 
 class Invalid(Error, ValueError):
@@ -27,7 +27,7 @@ class Invalid(Error, ValueError):
 
 
 class Missing(Error, LookupError):
-    """66: no such queue."""
+    """66: no such queue; from kick, no such message."""
 
 
 class Empty(Error, queue.Empty):
@@ -87,6 +87,7 @@ ERRORS: dict[int | tuple[int, str], type[Error]] = {
 def error_of(verb: str, code: int, text: str, host: str = "") -> Error:
     """Return the exception for a verb that ended with `code` and `text`, here or at a door."""
     kind = ERRORS.get((code, verb)) or ERRORS.get(code, Error)
+    text = text.removeprefix("flatq ")
     if host and code == 69 and text.startswith(f"{verb}: {host}: "):
         kind = Unreachable
     ended = f"ended by signal {-code}" if code < 0 else f"exit code {code}"

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import functools
 import inspect
+import json
 import math
-import operator
 import os
 import textwrap
 import warnings
@@ -17,10 +17,14 @@ from binascii import a2b_base64
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field, fields
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, Union, cast
 
 from . import verbs
-from .errors import Closed, Empty, Error, Internal, Missing
+from .arguments import Seconds, former, letters, natural, options, seconds, text, whole_seconds
+from .arguments import wrong
+from .errors import Closed, Empty, Error, Internal, Invalid, Missing
 from .verbs import Call
 
 T = TypeVar("T")
@@ -38,7 +42,11 @@ def _now(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]
     @functools.wraps(method)
     def call(self: Any, *args: P.args, **named: P.kwargs) -> T:
         try:
-            method(self, *args, **named).send(None)
+            begun = method(self, *args, **named)
+        except TypeError as error:  # These are not its arguments
+            raise TypeError(str(error).replace("Async", "")) from None
+        try:
+            begun.send(None)
         except StopIteration as end:
             answer: T = end.value
             return answer
@@ -83,10 +91,76 @@ class Segment(NamedTuple):
     path: str
 
 
+class Event(NamedTuple):
+    """A line of the log; `text` says the same in words.
+
+    If `count` is not 1, `id` is None, or that of the first message.
+    """
+
+    time: datetime
+    event: str
+    id: int | None
+    tries: int
+    count: int  # type: ignore[assignment]
+    due: datetime | None
+    reason: str | None
+    text: str
+
+
+@dataclass(frozen=True)
+class _Message:
+    queue: Any = field(repr=False)
+    id: int
+    state: str
+    priority: int
+    tries: int
+    size: int
+    age: int
+    due: datetime | None
+    reason: str | None
+    said: str | None
+
+
+class AsyncMessage(_Message):
+    """Message for asyncio: `await message.body`."""
+
+    @property
+    def body(self) -> Awaitable[bytes]:
+        """See Message."""
+        return self.queue.peek(id=self.id)  # type: ignore[no-any-return]
+
+
+class Message(_Message):
+    """A message as `messages` found it. Give its `id` to the queue's methods.
+
+    Attributes
+    ----------
+    id : the number that push returned
+    state : "ready", "delayed", "reserved", "buried" or "claimed"
+    priority, tries : see push and Reserved
+    size, age : in bytes; in seconds since its push
+    due : when a delayed message can be taken, or a reservation ends
+    reason : why it was buried
+    said : the last line that its command wrote to stderr when it failed last
+    body : the message, by a peek each time
+    """
+
+    @property
+    def body(self) -> bytes:
+        """The message, as it is now. Raises Empty if it is gone."""
+        return self.queue.peek(id=self.id)  # type: ignore[no-any-return]
+
+
+STATES = ("ready", "delayed", "reserved", "buried", "claimed")
+
+
 def _body(body: Bytes) -> bytes:
     if isinstance(body, str):
-        raise TypeError("a message is bytes, not str: text.encode() makes bytes of it")
-    return body if isinstance(body, bytes) else bytes(memoryview(body))
+        raise TypeError("body is bytes, not str: text.encode() makes bytes of it")
+    try:
+        return body if isinstance(body, bytes) else bytes(memoryview(body))
+    except TypeError:
+        raise wrong("body", "bytes, or another bytes-like object", body) from None
 
 
 def _id(out: bytes) -> Id:
@@ -121,37 +195,42 @@ def _nothing(out: bytes) -> None:
     pass
 
 
-def _seconds(value: float) -> str:
-    return str(2**32 - 1 if value == math.inf else math.ceil(value))
+def _count(out: bytes) -> int:
+    # A receipt's verb prints nothing
+    return int(out or 1)
 
 
-def _options(given: dict[str, Any]) -> list[str]:
-    """Return options by their letters; -d, -t and -w take seconds."""
-    words: list[str] = []
-    for letter, value in given.items():
-        if value is None or value is False or (letter == "w" and value == 0):
-            continue
-        words.append(f"-{letter}")
-        if isinstance(value, (str, bytes)):
-            words.append(os.fsdecode(value))
-        elif letter in "dtw":
-            words.append(_seconds(value))
-        elif value is not True:
-            words.append(str(operator.index(value)))
-    return words
+def _rows(out: bytes) -> list[dict[str, Any]]:
+    # What came from a command may be no text
+    rows = [json.loads(line) for line in out.decode(errors="replace").splitlines()]
+    for row in rows:
+        for name in ("time", "due"):
+            if row.get(name) is not None:
+                row[name] = datetime.fromtimestamp(row[name], timezone.utc)
+    return rows
 
 
-def _wait(block: bool, timeout: float | None) -> float:
-    if timeout is not None and timeout < 0:
+def _events(out: bytes) -> list[Event]:
+    return [Event(*(row[name] for name in Event._fields)) for row in _rows(out)]
+
+
+def _wait(block: bool, timeout: Seconds | None) -> float:
+    if not block:
+        return 0
+    if timeout is None:
+        return math.inf
+    if (found := seconds("timeout", timeout)) < 0:
         raise ValueError("'timeout' must be a non-negative number")
-    return 0 if not block else math.inf if timeout is None else timeout
+    return found
 
 
 @_readable
 class _Queue(ABC):
     def __init__(self, name: str = "default", path: str | os.PathLike[str] | None = None, *,
-                 timeout: float | None = None) -> None:
+                 timeout: Seconds | None = None) -> None:
         self.host, self.name = "", name
+        if not isinstance(name, str):
+            raise wrong("name", "a str", name)
         if name.startswith("unix:"):
             self.host, _, self.name = name.rpartition("/")
             if not self.host.removeprefix("unix:"):
@@ -163,10 +242,12 @@ class _Queue(ABC):
                 self.host, self.name = scheme + host, rest if slash else "default"
         if self.host and path is not None:
             raise ValueError("a queue behind a door has no path here")
-        self.path = None if path is None else os.path.abspath(os.fspath(path))
+        if not (path is None or isinstance(path, (str, bytes, os.PathLike))):
+            raise wrong("path", "a str or a path", path)
+        self.path = None if path is None else os.path.abspath(os.fsdecode(path))
         #: What a verb finds in its environment, beside ours
         self.env = {} if self.path is None else {"FLATQ_DIR": self.path}
-        self.timeout = timeout
+        self.timeout = None if timeout is None else seconds("timeout", timeout)
 
     def __repr__(self) -> str:
         where = f"{self.host}/{self.name}" if self.host else self.name
@@ -184,13 +265,22 @@ class _Queue(ABC):
         kind = AsyncReserved if isinstance(self, AsyncQueue) else Reserved
         return kind(self, receipt, int(number), int(tries), body)
 
+    def _listed(self, out: bytes) -> list[Any]:
+        kind = AsyncMessage if isinstance(self, AsyncQueue) else Message
+        names = [each.name for each in fields(kind)][1:]
+        return [kind(self, *(row[name] for name in names)) for row in _rows(out)]
+
+    def _ones(self, id: int | None) -> tuple[str, ...]:
+        return () if id is None else (f"{self.name}:{natural('id', id)}",)
+
     def _made(self, verb: str, parse: Callable[[bytes], T], *operands: str,
               body: bytes | None = None, flag: str = "", **given: Any) -> Call[T]:
-        wait, limit = max(given.get("w") or 0, 0), self.timeout
+        named = [text("receipt", word) for word in operands or (self.name,)]
+        words = [*options(given), *flag.split(), "--", *named]
+        wait, limit = max(seconds("wait", given.get("wait") or 0), 0), self.timeout
         if limit is not None:
             limit = None if wait == math.inf else limit + math.ceil(wait)
-        words = [*_options(given), *flag.split(), "--", *(operands or (self.name,))]
-        return Call(verb, words, parse, body, self.env, self.host, wait, limit)
+        return Call(verb, words, parse, body, self.env, self.host, wait, limit, letters(given))
 
     def _call(self, verb: str, parse: Callable[[bytes], T], *operands: str,
               **given: Any) -> Awaitable[T]:
@@ -221,9 +311,10 @@ class AsyncQueue(_Queue):
 
         return await aio.run(call)
 
-    async def push(self, body: Bytes, *, priority: int | None = None, delay: float | None = None,
-                   lease: float | None = None, key: str | bytes | None = None,
-                   wait: float = 0) -> Id:
+    async def push(self, body: Bytes, *, priority: int | None = None, delay: Seconds | None = None,
+                   lease: Seconds | None = None, key: str | bytes | None = None,
+                   wait: Seconds = 0, at: datetime | None = None,
+                   expire: Seconds | None = None) -> Id:
         """Store one message and return its id, once it is safe on the disk.
 
         Parameters
@@ -235,14 +326,16 @@ class AsyncQueue(_Queue):
         key : if a message with this key is in the queue, store nothing and
             return its id, with `dup` true
         wait : seconds to wait for room
+        at : instead of delay, when it can be taken
+        expire : seconds until it is buried if nobody has taken it
 
         Raises Full, Closed, Invalid.
         """
-        return await self._call("push", _id, body=_body(body), p=priority, d=delay, t=lease, k=key,
-                                w=wait)
+        return await self._call("push", _id, body=_body(body), priority=priority, delay=delay,
+                                lease=lease, key=key, wait=wait, at=at, expire=expire)
 
     async def push_many(self, bodies: Iterable[Bytes], *, priority: int | None = None,
-                        lease: float | None = None, wait: float = 0) -> Sequence[int]:
+                        lease: Seconds | None = None, wait: Seconds = 0) -> Sequence[int]:
         """Store messages, in order, and return their ids; options as for push.
 
         All or none are stored if no body has a NUL, or none has a newline; a
@@ -250,12 +343,14 @@ class AsyncQueue(_Queue):
         one, and an Error has the `ids` of those that were. Raises Full, Closed,
         Invalid.
         """
+        if isinstance(bodies, (str, bytes)) or not isinstance(bodies, Iterable):
+            raise wrong("bodies", "several messages, such as a list of bytes", bodies)
         every = [_body(body) for body in bodies]
         for flag, end in (("-0", b"\0"), ("-l", b"\n")):
             if not any(end in body for body in every):
                 blob = b"".join(part for body in every for part in (body, end))
-                return await self._call("push", _ids, body=blob, flag=flag, p=priority, t=lease,
-                                        w=wait)
+                return await self._call("push", _ids, body=blob, flag=flag, priority=priority,
+                                        lease=lease, wait=wait)
         ids: list[int] = []
         try:
             for body in every:
@@ -266,12 +361,12 @@ class AsyncQueue(_Queue):
             raise
         return ids
 
-    async def pop(self, *, wait: float = 0) -> bytes:
+    async def pop(self, *, wait: Seconds = 0) -> bytes:
         """Take the oldest of the most urgent messages and delete it.
 
         wait: seconds to wait for one. Raises Empty, Closed.
         """
-        return await self._call("pop", bytes, w=wait)
+        return await self._call("pop", bytes, wait=wait)
 
     async def drain(self, count: int | None = None, *, end: bytes | None = None) -> list[bytes]:
         """Take and delete all ready messages, or `count`; [] if there is none.
@@ -280,8 +375,8 @@ class AsyncQueue(_Queue):
         exception has it as `taken`. The last of these may come again.
         """
         if end is not None:
-            warnings.warn("Queue.drain: end is not needed", DeprecationWarning, stacklevel=4)
-        call = self._made("drain" if count is None else "pop", _lines, n=count, flag="-6")
+            warnings.warn("Queue.drain: end is not needed", DeprecationWarning, stacklevel=3)
+        call = self._made("drain" if count is None else "pop", _lines, count=count, flag="-6")
         try:
             return await self._run(call)
         except (Empty, Closed):
@@ -297,33 +392,41 @@ class AsyncQueue(_Queue):
                 raise
             return taken
 
-    async def reserve(self, *, wait: float = 0, lease: float | None = None) -> AsyncReserved:
+    async def reserve(self, *, wait: Seconds = 0, lease: Seconds | None = None) -> AsyncReserved:
         """Take a message until it is deleted, released or buried; see Reserved.
 
         wait: seconds to wait for one; lease: seconds until others can take it;
         None: as it was pushed. Raises Empty, Closed.
         """
-        message: AsyncReserved = await self._call("reserve", self._message, w=wait, t=lease)
+        message: AsyncReserved = await self._call("reserve", self._message, wait=wait, lease=lease)
         return message
 
-    async def delete(self, receipt: str) -> None:
-        """Delete a reserved message. Raises NotYours, Invalid."""
-        await self._call("delete", _nothing, receipt)
+    async def delete(self, receipt: str | None = None, *, id: int | None = None,
+                     state: str | None = None) -> int:
+        """Delete a reserved message, or others; return how many.
+
+        id: instead, the message with that id, which nobody holds; state:
+        "buried": instead, all that are. Raises NotYours, Missing, Invalid.
+        """
+        if sum(given is not None for given in (receipt, id, state)) != 1:
+            raise TypeError("delete takes one of receipt, id and state")
+        given = self._ones(id) if receipt is None else (receipt,)
+        return await self._call("delete", _count, *given, state=state)
 
     async def release(self, receipt: str, *, priority: int | None = None,
-                      delay: float | None = None) -> None:
+                      delay: Seconds | None = None) -> None:
         """Give a reserved message back, perhaps with another priority.
 
         delay: seconds until it can be taken. Raises NotYours, Invalid.
         """
-        await self._call("release", _nothing, receipt, p=priority, d=delay)
+        await self._call("release", _nothing, receipt, priority=priority, delay=delay)
 
-    async def touch(self, receipt: str, *, lease: float | None = None) -> None:
+    async def touch(self, receipt: str, *, lease: Seconds | None = None) -> None:
         """Keep a reserved message for `lease` seconds from now.
 
         None: the lease that it was pushed with. Raises NotYours, Invalid.
         """
-        await self._call("touch", _nothing, receipt, t=lease)
+        await self._call("touch", _nothing, receipt, lease=lease)
 
     async def bury(self, receipt: str, *, reason: str | None = None,
                    priority: int | None = None) -> None:
@@ -331,14 +434,37 @@ class AsyncQueue(_Queue):
 
         reason: 40 letters, digits, - and _ at most. Raises NotYours, Invalid.
         """
-        await self._call("bury", _nothing, receipt, r=reason, p=priority)
+        await self._call("bury", _nothing, receipt, reason=reason, priority=priority)
 
-    async def kick(self, count: int = 1) -> int:
-        """Make up to `count` buried messages ready; return how many.
+    async def kick(self, count: int | None = None, *, id: int | None = None,
+                   reason: str | None = None) -> int:
+        """Make up to `count` buried messages ready, with no tries used.
 
-        If none is buried, delayed ones. Raises Missing.
+        Return how many. If none is buried, delayed ones. count: None: 1, with
+        `reason` all; id: the message with that id alone; reason: only those
+        that are buried with it. Raises Missing, Invalid.
         """
-        return await self._call("kick", int, n=count)
+        return await self._call("kick", int, *self._ones(id), count=count, reason=reason)
+
+    async def messages(self, state: str | None = None) -> list[AsyncMessage]:
+        """Return what lies in the queue: all messages, or those in a state.
+
+        state: "ready", "delayed", "reserved", "buried" or "claimed". See
+        Message. Takes and changes nothing. Raises Missing, Invalid.
+        """
+        if state not in (None, *STATES):
+            raise Invalid(f"state is one of {', '.join(STATES)}, not {state!r}", 65)
+        every: list[AsyncMessage] = await self._call("list", self._listed, flag="-jv")
+        return [message for message in every if state in (None, message.state)]
+
+    async def log(self, count: int | None = None, *,
+                  since: datetime | timedelta | None = None) -> list[Event]:
+        """Return what happened, the oldest first; see Event.
+
+        count: only the last so many; since: only what came since then, or
+        within so long. Not through a door. Raises Missing, Invalid.
+        """
+        return await self._call("log", _events, flag="-j", count=count, since=since)
 
     async def peek(self, state: str | None = None, *, id: int | None = None) -> bytes:
         """Return a message and leave it where it is.
@@ -346,8 +472,7 @@ class AsyncQueue(_Queue):
         The one with that id, or the next "ready" (None), "delayed", "buried" or
         "reserved" one. Raises Empty, Invalid.
         """
-        operands = () if id is None else (f"{self.name}:{int(id)}",)
-        return await self._call("peek", bytes, *operands, s=state)
+        return await self._call("peek", bytes, *self._ones(id), state=state)
 
     async def claim(self, consumer: str, count: int | None = None) -> list[Segment]:
         """Take messages, until `consumer`, a name of your own, holds `count`.
@@ -356,21 +481,22 @@ class AsyncQueue(_Queue):
         more. No crash ends this, but settle and unclaim do. Not through a
         door. Raises Empty, Closed, Invalid.
         """
-        return await self._call("claim", _segments, c=consumer, n=count)
+        return await self._call("claim", _segments, consumer=consumer, count=count)
 
     async def settle(self, consumer: str, offset: int) -> None:
         """Delete what the consumer claimed, up to the end of a segment.
 
         Raises Missing, and Invalid if no segment ends at `offset`.
         """
-        await self._call("settle", _nothing, str(int(offset)), self.name, c=consumer)
+        words = natural("offset", offset), self.name
+        await self._call("settle", _nothing, *words, consumer=consumer)
 
     async def unclaim(self, consumer: str) -> None:
         """Give back, to its place, what the consumer claimed and has not settled.
 
         Raises Missing, Invalid.
         """
-        await self._call("unclaim", _nothing, c=consumer)
+        await self._call("unclaim", _nothing, consumer=consumer)
 
     async def stats(self) -> dict[str, int]:
         """Return how many messages there are, and what else `flatq stat` says.
@@ -405,7 +531,11 @@ class AsyncQueue(_Queue):
         held = stats["ready"] + stats["delayed"] + stats["reserved"]
         return 0 < stats["bound"] <= held
 
-    async def put(self, body: Bytes, block: bool = True, timeout: float | None = None) -> Id:
+    async def join(self, timeout: Seconds | None = None) -> None:
+        """Do as wait()."""
+        await AsyncQueue.wait(self, timeout=timeout)
+
+    async def put(self, body: Bytes, block: bool = True, timeout: Seconds | None = None) -> Id:
         """Push as queue.Queue does, and wait for room, for `timeout` seconds."""
         return await AsyncQueue.push(self, body, wait=_wait(block, timeout))
 
@@ -413,7 +543,7 @@ class AsyncQueue(_Queue):
         """Do as put(body, False). Raises Full."""
         return await AsyncQueue.push(self, body)
 
-    async def get(self, block: bool = True, timeout: float | None = None) -> bytes:
+    async def get(self, block: bool = True, timeout: Seconds | None = None) -> bytes:
         """Pop as queue.Queue does, and wait for one, for `timeout` seconds."""
         return await AsyncQueue.pop(self, wait=_wait(block, timeout))
 
@@ -421,13 +551,20 @@ class AsyncQueue(_Queue):
         """Do as get(False). Raises Empty."""
         return await AsyncQueue.pop(self)
 
-    async def create(self, *, bound: int | None = None, most_tries: int | None = None) -> None:
+    async def create(self, *, bound: int | None = None, max_tries: int | None = None,
+                     dead: str | None = None, expire: Seconds | None = None,
+                     most_tries: int | None = None) -> None:
         """Make the queue, or change what is given; a closed one is open again.
 
-        bound: the most messages it holds; most_tries: a message that failed
-        so many times is buried; 0: no limit. Raises Invalid.
+        bound: the most messages it holds; max_tries: a message that failed so
+        many times is buried; 0: no limit; dead: the queue where it goes
+        instead, "" for none; expire: as push's, for what is pushed from now on.
+        most_tries is the former name of max_tries. Raises Invalid.
         """
-        await self._call("create", _nothing, b=bound, m=most_tries)
+        if most_tries is not None:
+            max_tries = former("most_tries", most_tries, "max_tries")
+        await self._call("create", _nothing, bound=bound, max_tries=max_tries, dead=dead,
+                         expire=expire)
 
     async def shutdown(self) -> None:
         """Accept no more messages, from anybody, until `create`.
@@ -436,26 +573,26 @@ class AsyncQueue(_Queue):
         """
         await self._call("close", _nothing)
 
-    async def pause(self, seconds: float | None = None) -> None:
+    async def pause(self, seconds: Seconds | None = None) -> None:
         """Hand out no message, to anybody, for some seconds; None: until `resume`.
 
         Raises Missing, Invalid.
         """
-        words = () if seconds is None else (_seconds(seconds),)
+        words = () if seconds is None else (whole_seconds("seconds", seconds),)
         await self._call("pause", _nothing, self.name, *words)
 
     async def resume(self) -> None:
         """Hand out messages again. Raises Missing."""
         await self._call("resume", _nothing)
 
-    async def wait(self, *ids: int, timeout: float | None = None) -> None:
+    async def wait(self, *ids: int, timeout: Seconds | None = None) -> None:
         """Wait until the work is done: nothing is ready, delayed or reserved.
 
         With ids: until these messages are gone. timeout: seconds; None: for
         ever. Raises TimedOut, Missing, and Error if one was buried meanwhile.
         """
-        operands = [f"{self.name}:{int(id)}" for id in ids]
-        call = self._made("wait", _nothing, *operands, t=timeout)
+        operands = [operand for id in ids for operand in self._ones(id)]
+        call = self._made("wait", _nothing, *operands, within=timeout)
         call.wait, call.timeout = math.inf, None
         await self._run(call)
 
@@ -464,9 +601,9 @@ class AsyncQueue(_Queue):
 
         Raises Missing, and without `force` Busy if messages are left.
         """
-        await self._call("drop", _nothing, f=force)
+        await self._call("drop", _nothing, force=force)
 
-    async def reservations(self, *, wait: float = 0, lease: float | None = None
+    async def reservations(self, *, wait: Seconds = 0, lease: Seconds | None = None
                            ) -> AsyncIterator[AsyncReserved]:
         """See Queue.reservations."""
         with suppress(Empty, Closed):
@@ -522,9 +659,11 @@ class Queue(_Queue):
     pop, drain = _now(AsyncQueue.pop), _now(AsyncQueue.drain)
     delete, release = _now(AsyncQueue.delete), _now(AsyncQueue.release)
     touch, bury, kick = _now(AsyncQueue.touch), _now(AsyncQueue.bury), _now(AsyncQueue.kick)
+    log = _now(AsyncQueue.log)
     claim, settle = _now(AsyncQueue.claim), _now(AsyncQueue.settle)
     unclaim, peek, stats = _now(AsyncQueue.unclaim), _now(AsyncQueue.peek), _now(AsyncQueue.stats)
     qsize, empty, full = _now(AsyncQueue.qsize), _now(AsyncQueue.empty), _now(AsyncQueue.full)
+    join = _now(AsyncQueue.join)
     put, put_nowait = _now(AsyncQueue.put), _now(AsyncQueue.put_nowait)
     get, get_nowait = _now(AsyncQueue.get), _now(AsyncQueue.get_nowait)
     create, drop = _now(AsyncQueue.create), _now(AsyncQueue.drop)
@@ -532,13 +671,18 @@ class Queue(_Queue):
     pause, resume = _now(AsyncQueue.pause), _now(AsyncQueue.resume)
     wait = _now(AsyncQueue.wait)
 
-    def reserve(self, *, wait: float = 0, lease: float | None = None) -> Reserved:
+    def reserve(self, *, wait: Seconds = 0, lease: Seconds | None = None) -> Reserved:
         """See AsyncQueue.reserve."""
         return _now(AsyncQueue.reserve)(self, wait=wait, lease=lease)  # type: ignore[return-value]
 
-    reserve.__doc__ = AsyncQueue.reserve.__doc__
+    def messages(self, state: str | None = None) -> list[Message]:
+        """See AsyncQueue.messages."""
+        return _now(AsyncQueue.messages)(self, state)  # type: ignore[return-value]
 
-    def reservations(self, *, wait: float = 0, lease: float | None = None) -> Iterator[Reserved]:
+    reserve.__doc__, messages.__doc__ = AsyncQueue.reserve.__doc__, AsyncQueue.messages.__doc__
+
+    def reservations(self, *, wait: Seconds = 0, lease: Seconds | None = None
+                     ) -> Iterator[Reserved]:
         """Reserve one message after the other, until nothing comes.
 
         Each is deleted when the next turn of the loop begins; an exception and
@@ -580,17 +724,17 @@ class AsyncReserved(_Reserved):
         """See Queue.delete."""
         await AsyncReserved._settle(self, "delete")
 
-    async def release(self, *, priority: int | None = None, delay: float | None = None) -> None:
+    async def release(self, *, priority: int | None = None, delay: Seconds | None = None) -> None:
         """See Queue.release."""
-        await AsyncReserved._settle(self, "release", p=priority, d=delay)
+        await AsyncReserved._settle(self, "release", priority=priority, delay=delay)
 
     async def bury(self, *, reason: str | None = None, priority: int | None = None) -> None:
         """See Queue.bury."""
-        await AsyncReserved._settle(self, "bury", r=reason, p=priority)
+        await AsyncReserved._settle(self, "bury", reason=reason, priority=priority)
 
-    async def touch(self, *, lease: float | None = None) -> None:
+    async def touch(self, *, lease: Seconds | None = None) -> None:
         """See Queue.touch."""
-        await self.queue._call("touch", _nothing, self.receipt, t=lease)
+        await self.queue._call("touch", _nothing, self.receipt, lease=lease)
 
     async def __aenter__(self) -> AsyncReserved:
         return self
@@ -628,3 +772,14 @@ class Reserved(_Reserved):
 
     def __enter__(self) -> Reserved:
         return self
+
+
+def queues(path: str | os.PathLike[str] | None = None, *, host: str = "") -> list[Queue]:
+    """Return the queues of a spool, or behind a line door; see Queue. Raises Missing.
+
+    >>> flatq.queues()
+    [Queue('jobs'), Queue('mail')]
+    """
+    one = Queue(host and f"{host}/", path)
+    names = verbs.run(Call("list", [], bytes.decode, None, one.env, one.host)).split()
+    return [Queue(f"{host}/{name}" if host else name, path) for name in names]

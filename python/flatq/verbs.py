@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Generic, TypeVar
 
@@ -79,6 +79,8 @@ class Call(Generic[T]):
     host: str = ""
     wait: float = 0
     timeout: float | None = None
+    #: What Python calls an option, by its letter
+    names: dict[str, str] = field(default_factory=dict)
     said: bytes = b""
     process: subprocess.Popen[bytes] | None = None
     status, given_up = 0, False
@@ -155,7 +157,9 @@ class Call(Generic[T]):
         if self.status and self.stopped:
             raise TimedOut(f"{self.verb}: ended after {self.timeout} seconds", None, self.verb)
         if self.status:
-            raise error_of(self.verb, self.status, self.why.strip(), self.host)
+            text = re.sub(r"(?<!\S)-([A-Za-z])\b", lambda found: self.names.get(found[1], found[0]),
+                          self.why.strip())
+            raise error_of(self.verb, self.status, text, self.host)
         return self.parse(self.said)
 
 

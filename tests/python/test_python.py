@@ -4,6 +4,7 @@ signals, cancellations and time-outs leave; the wheel."""
 import asyncio
 import errno
 import gc
+import inspect
 import os
 import pickle
 import pydoc
@@ -21,6 +22,7 @@ import time
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -32,8 +34,8 @@ sys.path.insert(0, str(ROOT / "python"))
 
 import flatq as package
 from flatq import (
-    AsyncQueue, AsyncReserved, Busy, Closed, Disk, Empty, Error, Full, Internal, Invalid, Missing,
-    NotYours, Queue, TimedOut, Unreachable, Usage)
+    AsyncMessage, AsyncQueue, AsyncReserved, Busy, Closed, Disk, Empty, Error, Full, Internal,
+    Invalid, Missing, NotYours, Queue, TimedOut, Unreachable, Usage)
 from flatq import errors, verbs
 
 ANY = bytes(range(256)) * 40 + b"\nerror 66 not really\nok\n"
@@ -80,10 +82,11 @@ class Awaited:
             async def main():
                 return await method(*args, **more)
 
-            said = asyncio.run(main())
-            return Awaited(said) if isinstance(said, AsyncReserved) else said
+            return wrapped(asyncio.run(main()))
 
         method = getattr(self.twin, name)
+        if inspect.iscoroutine(method):
+            return asyncio.run(method)
         return run if callable(method) else method
 
     def __enter__(self):
@@ -110,6 +113,12 @@ class Awaited:
         finally:
             loop.run_until_complete(turns.aclose())
             loop.close()
+
+
+def wrapped(said):
+    if isinstance(said, list):
+        return [wrapped(one) for one in said]
+    return Awaited(said) if isinstance(said, (AsyncReserved, AsyncMessage)) else said
 
 
 @pytest.fixture(params=["async", "here", "door"])
@@ -159,7 +168,7 @@ def descriptors():
 def test_every_method(each):
     jobs = each
     assert jobs.qsize() == 0
-    jobs.create(bound=50, most_tries=9)
+    jobs.create(bound=50, max_tries=9)
     first = jobs.push(ANY)
     second = jobs.push(bytearray(b"later"), priority=70000, key="k")
     assert (first, first.dup, second > first) == (1, False, True)
@@ -254,6 +263,61 @@ def test_claim(each):
         each.unclaim("you")
 
 
+def test_dead_letters(each):
+    """They are found, read, sent again and thrown away. What is delayed says until when."""
+    jobs, begun = each, datetime.now(timezone.utc)
+    ids = [jobs.push(b"%d" % number) for number in range(5)]
+    for reason in ("bad", "bad", "worse", "worse"):
+        jobs.reserve().bury(reason=reason)
+    jobs.reserve(lease=timedelta(minutes=2)).touch()
+    jobs.push(b"later", delay=timedelta(hours=1))
+    day = timedelta(days=1)
+    # A door's clock is another
+    day = {"delay": day} if getattr(jobs, "host", "") else {"at": datetime.now() + day}
+    jobs.push(b"at", expire=timedelta(days=2), **day)
+    buried = jobs.messages("buried")
+    assert [(row.id, row.tries, row.reason, row.due, row.body) for row in buried] == [
+        (id, 1, reason, None, b"%d" % number) for number, (id, reason) in enumerate(
+            zip(ids, ("bad", "bad", "worse", "worse")))]
+    assert (buried[0].priority, buried[0].size, buried[0].said) == (65536, 1, None)
+    dues = {row.state: row.due - begun for row in jobs.messages() if row.due}
+    assert sorted(dues) == ["delayed", "reserved"]
+    assert timedelta(hours=23) < dues["delayed"] < timedelta(hours=25)
+    assert jobs.kick(reason="bad") == 2 and jobs.kick(id=ids[2]) == 1
+    assert [row.tries for row in jobs.messages("ready")] == [0] * 3
+    assert (jobs.delete(id=ids[0]), jobs.delete(state="buried")) == (1, 1)
+    with pytest.raises(Missing):
+        jobs.kick(id=ids[0])
+    assert [row.id for row in jobs.messages("ready")] == ids[1:3]
+    with pytest.raises(Empty):
+        print(buried[0].body)
+    with pytest.raises(TypeError, match="one of receipt, id and state"):
+        jobs.delete()
+
+
+@pytest.mark.parametrize("each", ["async", "here"], indirect=True)
+def test_log(each):
+    # The verbs count from the boot, in whole seconds
+    begun = datetime.now(timezone.utc) - timedelta(seconds=2)
+    each.push_many([b"1", b"2"])
+    id = each.push(b"3", delay=60)
+    pushed, delayed = each.log()
+    assert (pushed.event, pushed.id, pushed.count, pushed.due) == ("push", 1000, 2, None)
+    assert (delayed.id, delayed.due - delayed.time < timedelta(seconds=61)) == (id, True)
+    assert begun <= pushed.time <= delayed.time <= begun + timedelta(seconds=60)
+    assert each.log(1, since=timedelta(hours=1)) == each.log(since=begun)[1:] == [delayed]
+    assert each.log(since=datetime.now() + timedelta(hours=1)) == []
+
+
+def test_queues(names, tmp_path):
+    where = {"host": names[0].rpartition("/")[0]} if names[1] is None else {"path": names[1]}
+    for name in ("jobs", "a/b"):
+        Queue(names[0].replace("jobs", name), names[1]).push(b"x")
+    assert [queue.pop() for queue in package.queues(**where)] == [b"x"] * 2
+    with pytest.raises(Missing):
+        package.queues(tmp_path / "none")
+
+
 def test_as_queue_Queue_does(each):
     """The names of the standard library's queue, and what they raise."""
     jobs = each
@@ -274,6 +338,11 @@ def test_as_queue_Queue_does(each):
         jobs.get_nowait()
     with pytest.raises(ValueError, match="non-negative"):
         jobs.get(timeout=-1)
+    jobs.join()
+    jobs.put(b"3")
+    with pytest.raises(TimeoutError):
+        jobs.join(timeout=1)
+    jobs.get()
     with pytest.warns(DeprecationWarning, match="shutdown"):
         jobs.close()
     for closed in (lambda: jobs.put(b"3"), jobs.get):
@@ -355,11 +424,54 @@ def test_bodies(jobs):
     assert list(ids) == list(range(ids[0], ids[0] + 2000)) and jobs.drain() == many
 
 
-def test_only_bytes(jobs):
-    for body, text in (("text", "encode"), (5, "bytes-like"), (None, "bytes-like")):
-        with pytest.raises(TypeError, match=text):
-            jobs.push_many([b"good", body])
+WRONG = [
+    (TypeError, "body is bytes, not str: text.encode", lambda queue: queue.push("x")),
+    (TypeError, "body is bytes, .*bytes-like.*, not int", lambda queue: queue.push_many([b"", 5])),
+    (TypeError, "bodies is several messages, .*, not bytes", lambda queue: queue.push_many(b"x")),
+    (TypeError, "priority is an int, not str", lambda queue: queue.push(b"x", priority="high")),
+    (ValueError, "push: priority takes a number from 0 to", lambda queue: queue.push(
+        b"x", priority=-1)),
+    (TypeError, "delay is a number of seconds, or a timedelta, not str", lambda queue: queue.push(
+        b"x", delay="soon")),
+    (ValueError, "delay is a number of seconds, not nan", lambda queue: queue.push(
+        b"x", delay=float("nan"))),
+    (ValueError, "^push: delay takes", lambda queue: queue.push(b"x", delay=timedelta(-1))),
+    (TypeError, "key is a str, not float", lambda queue: queue.push(b"x", key=7.5)),
+    (TypeError, "at is a datetime, not int", lambda queue: queue.push(b"x", at=5)),
+    (TypeError, "since is a datetime, or a timedelta, not str", lambda queue: queue.log(
+        since="yesterday")),
+    (TypeError, "wait is a number of seconds", lambda queue: queue.pop(wait="x")),
+    (TypeError, "timeout is a number of seconds", lambda queue: queue.get(timeout="x")),
+    (TypeError, "id is an int, not str", lambda queue: queue.peek(id="x")),
+    (ValueError, "id is a number from 0, not -1", lambda queue: queue.kick(id=-1)),
+    (ValueError, "state is one of ready, .*, not 'redy'", lambda queue: queue.messages("redy")),
+    (ValueError, "reason takes letters", lambda queue: queue.bury("jobs:1", reason="a b")),
+    (TypeError, "receipt is a str, not NoneType", lambda queue: queue.touch(None)),
+    (TypeError, "receipt, id and state", lambda queue: queue.delete("jobs:1", id=5)),
+    (TypeError, r"^(Queue\.)?push\(\) got an unexpected keyword argument", lambda queue: queue.push(
+        b"x", prio=4)),
+    (TypeError, r"^(Queue\.)?push\(\) missing 1 required", lambda queue: queue.push()),
+    (TypeError, "name is a str, not int", lambda queue: Queue(5)),
+    (TypeError, "path is a str or a path, not int", lambda queue: Queue("jobs", 5)),
+    (TypeError, "timeout is a number", lambda queue: Queue("jobs", timeout="5")),
+]
+
+
+@pytest.mark.parametrize("kind, words, call", WRONG, ids=[words for _, words, _ in WRONG])
+def test_a_wrong_argument(jobs, kind, words, call):
+    """An error names the argument, and what is allowed."""
+    with pytest.raises(kind, match=words):
+        call(jobs)
     assert jobs.qsize() == 0
+
+
+def test_errors_speak_python(jobs):
+    jobs.push(b"x")
+    with pytest.raises(Busy, match="use force=True"):
+        jobs.drop()
+    with pytest.warns(DeprecationWarning, match="max_tries") as said:
+        jobs.create(most_tries=3)
+    assert jobs.stats()["most-tries"] == 3 and said[0].filename == __file__
 
 
 def test_names(spool, tmp_path, monkeypatch):
@@ -795,7 +907,7 @@ def test_module_is_the_command(spool, stub):
 
     assert run("push", "jobs", input=b"x") == (0, b"1\n", b"")
     assert run("pop", "jobs") == (0, b"x", b"")
-    assert run("pop", "jobs") == (66, b"", b"pop: nothing there\n")
+    assert run("pop", "jobs") == (66, b"", b"flatq pop: nothing there\n")
     stub('grep SigIgn "/proc/$$/status"; exit 7')
     status, out, _ = run()
     ignored = int(out.split()[1], 16)

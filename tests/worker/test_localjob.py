@@ -1,19 +1,22 @@
 """What users expect of a queue for jobs on one machine, as localjob had it over POSIX message
 queues. `flatq work` runs commands, and flatq.Worker runs Python functions."""
 
+import asyncio
 import functools
 import os
 import re
 import signal
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from conftest import ROOT, Result, need, said_by, wait_for
-from engine import alive, children, lies, push, refused, runs, stopped_by
+from engine import alive, carriers, children, lies, push, refused, runs, stopped_by
 from servers import here_too
 
 from flatq import Busy, Invalid, Queue
@@ -181,7 +184,8 @@ HERE = Path(__file__).parent
 
 def note(body):
     with open(HERE / "done", "a") as file:
-        file.write(f"{body.decode()}:{os.environ['FLATQ_QUEUE']}:{os.environ['FLATQ_TRIES']} ")
+        words = (os.environ.get(name, "-") for name in ("FLATQ_QUEUE", "FLATQ_TRIES"))
+        file.write(":".join([body.decode(), *words]) + " ")
 
 def fail(body):
     if body == b"bad":
@@ -212,7 +216,7 @@ class Shop:
 
 if __name__ == "__main__":
     from flatq.worker import Worker
-    Worker(globals()[sys.argv[1]]).run()
+    Worker(globals()[sys.argv[1]], in_process=len(sys.argv) > 2).run()
     print("stopped")
 '''
 
@@ -244,13 +248,14 @@ def test_what_is_no_job(flatq, shop):
     import flatq_shop
 
     for job in (lambda body: None, alive.__get__, flatq_shop.Shop().own):
-        with pytest.raises(ValueError):
+        with pytest.raises(ValueError, match="unless in_process=True"):
             Worker(job)
     push(flatq, b"x")
     for path in ("flatq_no_such:job", "flatq_shop:no_such", "nothing", "os:environ",
             "/not/there.py:x", "flatq_shop:several"):
-        with pytest.raises(Invalid, match="cannot be imported"):
-            Worker(path)
+        for threads in (False, True):
+            with pytest.raises(Invalid, match="cannot be imported: .*(No|no|has|called)"):
+                Worker(path, in_process=threads)
     assert Queue().qsize() + Queue().stats()["delayed"] == 1
 
 
@@ -260,13 +265,44 @@ def test_a_module_that_cannot_be_imported(flatq, shop, capfd, fault):
     """No Worker is made of it. `work` stops, says why, and buries no message: none is at fault."""
     (shop / "flatq_broken.py").write_text(fault + "\ndef job(body):\n    pass\n")
     push(flatq, b"x")
-    with pytest.raises(Invalid, match="cannot be imported"):
+    with pytest.raises(Invalid, match="cannot be imported: .*") as raised:
         Worker("flatq_broken:job")
-    assert flatq("work", "-m", "1", "-w", "0", "--", sys.executable, "-m", "flatq.worker",
-                 "flatq_broken:job", cwd=shop).status == 69
+    done = flatq("work", "-m", "1", "-w", "0", "--", sys.executable, "-m", "flatq.worker",
+        "flatq_broken:job", cwd=shop)
     stats = Queue().stats()
-    assert (stats["ready"] + stats["delayed"], stats["buried"]) == (1, 0)
-    assert "worker: " in capfd.readouterr().err
+    assert (done.status, stats["ready"] + stats["delayed"], stats["buried"]) == (69, 1, 0)
+    assert b"worker: " in done.err and fault.split()[-1] in str(raised.value)
+
+
+def test_a_script_without_its_guard(shop):
+    """It would make a Worker in each process that imports it, and so on."""
+    (shop / "bare.py").write_text("import flatq\ndef job(body): pass\nflatq.Worker(job)\n")
+    done = subprocess.run([sys.executable, shop / "bare.py"], capture_output=True, timeout=60,
+        text=True, env={**os.environ, "PYTHONPATH": str(ROOT / "python")})
+    assert 'put it behind `if __name__ == "__main__":`' in done.stderr
+
+
+@pytest.mark.parametrize("kind, words, given", [
+    (TypeError, "jobs is an int, not str", {"jobs": "4"}),
+    (TypeError, "lease is a number of seconds, or a timedelta, not str", {"lease": "1m"}),
+    (TypeError, "queues is a str, or several, not int", {"queues": 5}),
+    (TypeError, "timeout needs in_process=False", {"timeout": 5, "in_process": True}),
+    (ValueError, "work: jobs takes a number from 1 to 1000", {"jobs": 0}),
+    (ValueError, "work: delay takes seconds", {"delay": timedelta(days=99999)}),
+    (ValueError, "work: max_tries takes a number from 0", {"max_tries": -1}),
+    (ValueError, "bad queue name", {"queues": ["good", "a b"]})])
+def test_a_wrong_argument(kind, words, given):
+    """It is refused when the Worker is made, by its name."""
+    with pytest.raises(kind, match=words):
+        Worker("os:getpid", **given)
+
+
+def test_former_names(shop):
+    with pytest.warns(DeprecationWarning) as said:
+        worker = Worker("os:getpid", limit=7, most_tries=8, most_delay=9)
+    assert worker.options == Worker(
+        "os:getpid", timeout=timedelta(seconds=7), max_tries=8, delay=(1, 9)).options
+    assert [warning.filename for warning in said] == [__file__] * 3
 
 
 def test_what_is_ignored_stays_so(monkeypatch, tmp_path):
@@ -325,21 +361,92 @@ def test_a_function_that_does_nothing_until_it_is_awaited_or_read(flatq, shop, j
     assert done.stderr.count(b"\n") == (status != 0), done
 
 
-def test_an_exception_in_a_job(flatq, shop, capfd):
+@pytest.mark.parametrize("threads", [False, True])
+def test_an_exception_in_a_job(flatq, shop, spool, capfd, threads):
+    """Its name is the reason, and its traceback is passed on, and kept."""
     push(flatq, b"bad")
     push(flatq, b"good")
-    Worker("flatq_shop:fail", delay=0, most_tries=2, until_empty=True).run()
-    assert noted(shop) == ["good:default:1"]
-    assert flatq("list", check=0).out == b"default\n" and b"exit-70" in flatq("list", "default").out
-    err = capfd.readouterr().err
-    assert err.count("KeyError: 'what was wrong'") == 2
+    Worker("flatq_shop:fail", delay=0, max_tries=2, until_empty=True, in_process=threads).run()
+    assert noted(shop) == ["good:-:-" if threads else "good:default:1"]
+    assert [(row.reason, row.tries) for row in Queue().messages()] == [("KeyError", 2)]
+    (kept,) = spool.glob("default/why/*")
+    trace = kept.read_text().splitlines()
+    assert trace[-1] == "KeyError: 'what was wrong'" and "in fail" in trace[1], trace
+    assert capfd.readouterr().err.count("KeyError: 'what was wrong'") == 2
 
 
-@pytest.mark.parametrize("number", [signal.SIGQUIT, signal.SIGTERM])
-def test_a_script_that_is_a_worker(flatq, shop, spool, number):
+# ---- in_process
+
+
+def worked(job, **more):
+    Worker(job, in_process=True, until_empty=True, delay=0, max_tries=1, **more).run()
+    return Queue().messages()
+
+
+def test_threads(flatq, shop):
+    """Several jobs, which may be any callable, run at once. What they raise is kept apart."""
+    Queue().push_many(b"%d" % number for number in range(8))
+    seen, four = [], threading.Barrier(4)
+    before = set(os.listdir("/proc/self/fd"))
+    assert worked(lambda body: (four.wait(60), seen.append(body)), workers=4) == []
+    assert sorted(seen) == [b"%d" % number for number in range(8)]
+
+    async def ends(body):
+        raise {b"3": SystemExit(3), b"0": SystemExit, b"x": asyncio.CancelledError}[body]
+
+    Queue().push_many([b"3", b"0", b"x"])
+    assert [row.reason for row in worked(ends)] == ["exit-3", "CancelledError"]
+    Queue().push_many([b""] * 5)
+    Worker(seen.append, in_process=True, jobs=3, count=4).run()
+    assert seen[8:] == [b""] * 4 and Queue().pop() == b""
+    assert set(os.listdir("/proc/self/fd")) == before
+    with pytest.raises(TypeError, match="in_process=False"):
+        Worker(print, in_process=True).command()
+
+
+def test_a_thread_whose_command_was_killed(flatq):
+    """What comes of its job says nothing of the message that the next command asks for."""
+    queue, calls = Queue(), []
+    queue.push(b"x")
+
+    def job(body):
+        calls.append(body)
+        if len(calls) == 1:
+            for pid in carriers("FLATQ_TRIES=1\0"):
+                os.kill(pid, signal.SIGKILL)
+            wait_for(lambda: carriers("FLATQ_TRIES=2\0"), "the next")
+        else:
+            raise ValueError
+
+    Worker(job, in_process=True, delay=0, max_tries=2, until_empty=True).run()
+    assert [(row.reason, row.tries) for row in queue.messages()] == [("ValueError", 2)]
+
+
+@pytest.mark.parametrize("numbers", [
+    [signal.SIGKILL], [signal.SIGHUP], [signal.SIGTERM, signal.SIGHUP]])
+def test_an_interpreter_that_ends(flatq, shop, numbers):
+    """Its messages come back once its jobs can do nothing any more, and no other is begun."""
+    need("setpriv")
+    queue = Queue()
+    queue.push_many([b"first", b"second"])
+    script = subprocess.Popen([sys.executable, shop / "flatq_shop.py", "hold", "in_process"],
+        env=flatq.env)
+    wait_for((shop / "begun").exists, "it works")
+    for number in numbers:
+        script.send_signal(number)
+    assert script.wait(60) == -numbers[-1]
+    wait_for(lambda: not queue.stats()["reserved"])
+    assert numbers != [signal.SIGKILL] or "interpreter-died" in queue.log(1)[0].text
+    assert sum(row.tries for row in queue.messages()) <= 1 and noted(shop) == []
+
+
+@pytest.mark.parametrize("number, words", [
+    (signal.SIGQUIT, []), (signal.SIGTERM, []), (signal.SIGTERM, ["in_process"])])
+def test_a_script_that_is_a_worker(flatq, shop, spool, number, words):
     """The script passes its signals on: a waiting worker stops at once, a working one after its
     job."""
-    start = functools.partial(subprocess.Popen, [sys.executable, shop / "flatq_shop.py", "hold"],
+    start = functools.partial(subprocess.Popen,
+        [sys.executable, shop / "flatq_shop.py", "hold", *words],
         env=flatq.env, stdout=subprocess.PIPE, text=True)
     idler = start()
     wait_for(lambda: lies(spool).get("wait"), "it waits")
@@ -355,7 +462,7 @@ def test_a_script_that_is_a_worker(flatq, shop, spool, number):
         worker.wait(0.2)
     (shop / "go").touch()
     assert worker.communicate(timeout=100)[0] == "stopped\n" and worker.returncode == 0
-    assert noted(shop) == ["first:default:1"] and Queue().qsize() == 1
+    assert noted(shop) == ["first:-:-" if words else "first:default:1"] and Queue().qsize() == 1
 
 
 def test_a_worker_whose_script_is_killed(flatq, shop):

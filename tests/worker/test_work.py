@@ -299,6 +299,20 @@ Traceback
         refused(flatq("why", words), code, "why")
 
 
+def test_a_command_gives_the_reason(flatq):
+    """It writes a word to a file, which goes. What is no word is passed over; one that the worker
+    uses itself means nothing there, and a command that was ended gives none."""
+    words = {"bad-link": "bad-link", "-": "exit-9", "a b": "exit-9", "": "exit-9",
+        "x" * 41: "exit-9", "aborted": "aborted", "late": "timeout"}
+    for word in words:
+        push(flatq, word.encode())
+    done = flatq("work", "-w", "0", "-m", "1", "-x", "2", "--", "sh", "-c",
+        'echo "$FLATQ_REASON"; word=$(cat); [ "$word" = - ] || echo "$word" >"$FLATQ_REASON"; '
+        '[ "$word" != late ] || sleep 60; exit 9', check=0)
+    assert [row[1:] for row in listed(flatq)] == [("buried", 1, why) for why in words.values()]
+    assert not any(map(os.path.exists, done.out.decode().split()))
+
+
 # when the worker stops
 
 
