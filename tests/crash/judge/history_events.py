@@ -10,8 +10,7 @@ from math import inf
 #: reservation without an end, which settle and unclaim end.
 KEEPS = ("reserve", "claim")
 TAKES = ("pop", "drain", *KEEPS)
-BOOT = 1e9  # seconds: by so much the uptimes after a restart are later than those before
-SLACK = 0.03  # seconds: the clock has hundredths, and is read twice
+SLACK = 0.04  # seconds: the clock has hundredths, and is read twice
 
 
 @dataclass(frozen=True)
@@ -21,15 +20,13 @@ class Message:
     number: int
     body: bytes
     priority: int
-    delay: int  # seconds
     lease: int  # seconds
     key: str
 
 
 @dataclass
 class Event:
-    """One operation. `start` and `end` are the history's time, `up_start` and `up_end` bounds of
-    the spool's uptime, all in seconds."""
+    """One operation; `start` and `end` in seconds."""
 
     who: str
     words: tuple[str, ...]
@@ -38,8 +35,6 @@ class Event:
     receipt: str = ""
     start: float = 0.0
     end: float = 0.0
-    up_start: float = 0.0
-    up_end: float = 0.0
     status: int = 0
     killed: bool = False
     out: bytes = b""
@@ -55,10 +50,6 @@ class Event:
         return self.status == 0 and not self.killed
 
     @property
-    def boot(self) -> int:
-        return int(self.up_start // BOOT)
-
-    @property
     def nothing(self) -> bool:
         """Whether it says that nothing is there; 66 is also that a message is no longer its own."""
         return self.verb in TAKES and self.status == 66 and not self.out and (
@@ -71,7 +62,7 @@ class Event:
         """Whether what it took could be put back when `at` began: the lease had ended or, of a pop,
         its owner."""
         if self.verb in KEEPS:
-            return at.up_start >= self.up_end + lease + SLACK
+            return at.start >= self.end + lease + SLACK
         return at.start >= self.end
 
     def line(self, began: float) -> str:

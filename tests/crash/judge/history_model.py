@@ -30,9 +30,9 @@ SWEPT = re.compile(rb"queue '[^']*': what a killed push left of \d+ was removed\
 
 
 class Model:
-    def __init__(self, events: Sequence[Event], messages: Mapping[int, Message], kind: str) -> None:
+    def __init__(self, events: Sequence[Event], messages: Mapping[int, Message]) -> None:
         self.events = sorted(events, key=lambda event: event.start)
-        self.messages, self.kind = messages, kind
+        self.messages = messages
         self.began = self.events[0].start
         self.wrong: list[str] = []
         self.pushes = {number: event for event in self.events for number in event.messages}
@@ -91,15 +91,12 @@ class Model:
 
     def _read_take(self, event: Event) -> None:
         receipt, tries, data = event.receipt, 0, event.out
-        # The clock was set, so the lease was over while the message was printed: another verb may
-        # have it, and this one has said so
-        partly = event.killed or self.kind == "clock" and event.status == 66
         if event.verb == "reserve" and data:
             head, _, data = data.partition(b"\n")
             words = head.decode(errors="replace").split(" ")
             if len(words) == 4:
                 receipt, tries = words[0], int(words[2])
-            if not partly and (len(words) != 4 or int(words[3]) != len(data)):
+            if not event.killed and (len(words) != 4 or int(words[3]) != len(data)):
                 self.say(f"reserve said {head[:80]!r}, and {len(data)} bytes came", event)
         pieces = data.split(b"\0") if "-0" in event.words else [data]
         if event.verb == "claim":
@@ -109,7 +106,7 @@ class Model:
             message = self.messages.get(int(begin[1])) if begin else None
             whole = message is not None and piece == message.body
             begun = message.body.startswith(piece) if message else piece.isdigit()
-            if not whole and not (partly and piece is pieces[-1] and begun):
+            if not whole and not (event.killed and piece is pieces[-1] and begun):
                 self.say(f"unknown or altered: {piece[:60]!r}, {len(piece)} bytes", event)
             elif message:
                 hold = Hold(event, message, whole, receipt, tries)
@@ -138,8 +135,8 @@ class Model:
 
     def put_back(self, holder: Event, lease: float, by: Event) -> bool:
         """Whether it was put back for certain before `by` looked for it."""
-        return holder.over(lease, by) and (by.nothing or by.boot > holder.boot or any(
-            event.end <= by.start and holder.over(lease, event) for event in self.reclaims))
+        return holder.over(lease, by) and (by.nothing or any(event.end <= by.start
+            and holder.over(lease, event) for event in self.reclaims))
 
     def back(self, hold: Hold, by: Event) -> bool:
         """Whether what was held is ready for certain when `by` begins."""
@@ -152,16 +149,13 @@ class Model:
             return event.verb == "reserve" or not any(use.killed for use in hold.uses)
         if event.verb not in KEEPS and not event.killed:
             return event.end <= by.start  # it has given it back itself
-        lease = max([hold.lease, *(use.up_end + float(use.option("-t")) - event.up_end
+        lease = max([hold.lease, *(use.end + float(use.option("-t")) - event.end
             for use in hold.uses if use.verb == "touch")])
         return self.put_back(event, lease, by)
 
     def there(self, number: int, by: Event) -> bool:
         """Whether it was surely ready all through `by`, or until `by` itself took it."""
-        message, push, holds = self.messages[number], self.pushes[number], self.holds[number]
-        if message.delay and (push.boot != by.boot or push.up_end + message.delay
-                + SLACK > by.up_start):
-            return False
+        holds = self.holds[number]
         late = [hold.event is by or hold.event.start >= by.end for hold in holds]
         return any(late) and self.stored(number) <= by.start and all(
             after or self.back(hold, by) for after, hold in zip(late, holds))
@@ -185,15 +179,15 @@ class Model:
         return self.pushes[one].end < self.pushes[other].start
 
     def exclusive_until(self, hold: Hold, other: Event) -> float:
-        """The uptime until which a reservation held for certain, as far as `other` is concerned;
+        """The time until which a reservation held for certain, as far as `other` is concerned;
         -inf where its owner may have given it up."""
-        until = hold.event.up_start + hold.lease
+        until = hold.event.start + hold.lease
         for use in hold.uses:
             if use.start > other.end:
                 break
             if use.verb != "touch":
                 return -inf
-            new = use.up_start + float(use.option("-t"))
+            new = use.start + float(use.option("-t"))
             until = new if use.done and use.end <= other.start else min(until, new)
         return until - SLACK
 
@@ -236,22 +230,11 @@ class Model:
         if hold.tries and hold.tries == other.tries and id(hold) < id(other):
             self.say(f"message {number} was handed out twice as try {hold.tries}", first, second)
         later = second.start >= first.end or 0 < hold.tries < other.tries
-        if (later or other.settles) and second.up_end < self.exclusive_until(hold, second):
+        if (later or other.settles) and second.end < self.exclusive_until(hold, second):
             self.say(f"message {number} had two living owners", first, second, *hold.uses)
         if later and (used := [use for use in hold.uses if use.done and use.start > second.end]):
             self.say(f"message {number}: a receipt was honoured after the message was handed out "
                 "again", first, second, *used)
-
-    def check_delays(self) -> None:
-        kicks = [event for event in self.events if event.verb == "kick"]
-        for number, push in self.pushes.items():
-            delay = self.messages[number].delay
-            for event in (hold.event for hold in self.holds[number] if delay):
-                early = event.up_end < push.up_start + delay - SLACK
-                if early and not any(kick.start < event.end and kick.end > push.start
-                        for kick in kicks):
-                    self.say(f"message {number} came before its delay of {delay} s was over", push,
-                        event)
 
     def check_order(self) -> None:
         for event in self.events:
@@ -301,13 +284,12 @@ class Model:
                         and event.end >= moment - 0.1))
 
 
-def check(events: Sequence[Event], messages: Mapping[int, Message], kind: str, bound: int,
+def check(events: Sequence[Event], messages: Mapping[int, Message], bound: int,
         samples: Sequence[tuple[float, int]]) -> list[str]:
     """The findings: for each a sentence and, indented, the operations that it concerns. [] is
     good."""
-    model = Model(events, messages, kind)
-    for look in (model.check_stored, model.check_repeats, model.check_delays, model.check_order,
-            model.check_keys):
+    model = Model(events, messages)
+    for look in (model.check_stored, model.check_repeats, model.check_order, model.check_keys):
         look()
     if bound:
         model.check_bound(bound, samples)
