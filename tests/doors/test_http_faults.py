@@ -11,7 +11,7 @@ import subprocess
 import pytest
 
 from conftest import need, wait_for
-from engine import carriers, command_of, faulty, push
+from engine import carriers, command_of, push
 from stalk import Direct
 from test_http import (
     STUBS, ask, ask_status, basic, batch, converse, posted, request, seconds_of, statuses)
@@ -190,14 +190,6 @@ def test_what_a_dead_owner_holds_is_not_in_flight(shell, flatq, clock):
     door.processes[-1].kill()
     door.processes[-1].wait()
     assert ask_status(flatq, "GET", "/queue?group-id=g") == 200
-
-
-@pytest.mark.parametrize("call", ["openat", "getdents64"])
-@pytest.mark.parametrize("asked", [b"list-tubes\r\n", b"stats\r\n"])
-def test_a_spool_that_cannot_be_listed_is_not_one_without_queues(flatq, asked, call):
-    push(flatq, b"x", "t")
-    done = faulty(flatq, call, flatq.spool, "beanstalk", input=asked)
-    assert done.returncode == 0 and done.stdout.startswith(b"OUT_OF_MEMORY\r\n"), done
 
 
 @pytest.mark.parametrize("how", ["killed", "killed-at-its-end"])

@@ -1,8 +1,5 @@
 """Conversations with a beanstalkd, flatq's or Debian's: scripts, the replies to them, and which
-parts of the replies differ from run to run.
-
-`python3 tests/support/stalk.py` runs the scripts in which time passes with Debian's, and writes its
-replies to stalk_said.txt."""
+parts of the replies differ from run to run."""
 
 import os
 import re
@@ -10,7 +7,6 @@ import signal
 import socket
 import subprocess
 import time
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -384,12 +380,6 @@ def differences(said, replies):
         for (line, one), two in zip(said, replies, strict=True) if one != two]
 
 
-# What Debian's says where time passes, if it is right. One server of three (12 of 50, and 31 of 50
-# with a higher priority for the processor) of 1.12 misses the end of a job's time until something
-# else happens, and says DEADLINE_SOON
-SAID = Path(__file__).with_name("stalk_said.txt")
-
-
 def briefly(said):
     """A talk() without the statistics that are 0 or differ from run to run: TALKS in which no time
     passes have them all."""
@@ -397,27 +387,9 @@ def briefly(said):
 
 
 def recorded(name):
-    """Debian's replies: a line each, in which `|` is CRLF."""
-    rows = SAID.read_text().partition(f"# {name}\n")[2].partition("\n# ")[0].splitlines()
+    """What Debian's says where time passes, briefly: a line for each reply, in which `|` is
+    CRLF."""
+    said = Path(__file__).with_name("stalk_said.txt").read_text()
+    rows = said.partition(f"# {name}\n")[2].partition("\n# ")[0].splitlines()
     return [(row and row + "|").replace("\\n", "\n").replace("|", "\r\n").encode()
         for row in rows]
-
-
-def debians_say(script, count):
-    """What several of Debian's say at the same time: a Counter of replies for each line."""
-    servers = [Debians() for _ in range(count)]
-    try:
-        with ThreadPoolExecutor(count) as pool:
-            said = list(pool.map(lambda server: briefly(talk(server, script)), servers))
-        return [Counter(reply for _, reply in rows) for rows in zip(*said)]
-    finally:
-        for server in servers:
-            server.end()
-
-
-if __name__ == "__main__":
-    from stalk_talks import LONG, TALKS
-    rows = [row for name in LONG for row in (f"# {name}", *(
-        said.most_common()[0][0].decode().replace("\r\n", "|").replace("\n", "\\n")
-        .removesuffix("|") for said in debians_say(TALKS[name], 31)))]
-    SAID.write_text("\n".join(rows) + "\n")
