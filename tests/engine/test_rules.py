@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import pytest
 
 from conftest import LIB, need, put_stub, share, wait_for
-from engine import faulty, flats_of, lies, pop, push, refused, reserve, standing
+from engine import child_named, faulty, flats_of, lies, pop, push, refused, reserve, standing
 
 
 @pytest.fixture(autouse=True)
@@ -440,6 +440,27 @@ def test_closed_and_empty_is_said_after_all_that_is_acknowledged(flatq):
     assert (done.status, (flatq.home / "said").read_text()) == (0, "66\n")
 
 
+def test_a_fold_is_killed_and_its_child_holds_the_lock(flatq):
+    """The child lives longer than its shell and still works on the run. So it keeps the lock, and
+    the next verb waits for it."""
+    slips(flatq, 6)
+    env = stub(flatq, "awk", '[ -e "$HOME/go" ] || { mkfifo "$HOME/go" && read -r go <"$HOME/go"; }'
+        '\nexec "$real" "$@"')
+    process = flatq.start("wal", "q", stdin=subprocess.DEVNULL, env={**env, "FLATQ_FOLD": "5"})
+    wait_for(lambda: (flatq.home / "go").exists(), "the fold in the midst of its work")
+    process.kill()
+    process.wait()
+    waiting = flatq.start("pop", "q", stdin=subprocess.DEVNULL)
+    wait_for(lambda: child_named(waiting, "flock") or waiting.poll() is not None,
+        "the pop that waits")
+    assert waiting.poll() is None
+    with open(flatq.home / "go", "w") as go:
+        go.write("go\n")
+    out, err = waiting.communicate(timeout=100)
+    assert (waiting.returncode, out, err) == (0, b"1", b"")
+    assert drained(flatq) == [2, 3, 4, 5, 6]
+
+
 @pytest.mark.parametrize("tries", ["0", "1"])
 def test_a_flat_file_that_is_away_while_it_is_searched(flatq, tries):
     """Other verbs take it after it was listed, and give it back, with its name or with one more
@@ -601,29 +622,6 @@ def test_many_empty_directories_are_removed_in_pieces(flatq):
 
 
 # ---- R10: an error that was seen is returned
-
-
-def to_full(flatq, *args):
-    """Run a verb whose standard output cannot be written. It must end with 74 and one line, which
-    this returns."""
-    with open("/dev/full", "wb") as full:
-        done = subprocess.run(flatq.command(*args), stdout=full, stderr=subprocess.PIPE,
-            env=flatq.environment(None), input=b"1\n", timeout=60)
-    assert done.returncode == 74 and done.stderr.count(b"\n") == 1, (args, done)
-    return done.stderr
-
-
-@pytest.mark.parametrize("words", ["list", "list q", "stat q", "log q", "doctor q", "doctor -v q",
-    "flatq -h", "flatq kick -h", "handler -h", "./launch -h", "push q", "push -k key q",
-    "push -l q"])
-def test_what_cannot_be_printed_is_an_error(shell, flatq, words):
-    """What is done is done all the same."""
-    slips(flatq, 1)
-    (flatq.spool / "q/wal/strange").touch()
-    said = to_full(flatq, *words.split())
-    assert (b"push: message" if "push" in words else b"could not be printed") in said
-    assert (flatq.spool / "q/wal/strange").exists() == (words != "doctor q")
-    assert drained(flatq) == [1] * (1 + ("push" in words))
 
 
 def test_one_queue_that_fails_does_not_keep_a_verb_from_the_others(flatq):
