@@ -182,8 +182,9 @@ def test_the_pictures(tmp_path, monkeypatch, capsys):
     if reason := course.gate():
         pytest.skip(reason)
     import plots
+    from crash.trials import Outcome
 
-    point = plots.Outcome(None, "good", "lost", "unlink q.cut")
+    point = Outcome(None, "good", "lost", "unlink q.cut")
     monkeypatch.setattr(plots, "measured", lambda: {"article": [point,
         dataclasses.replace(point, outcome="bad")]})
     monkeypatch.setattr(plots, "DEPTHS", (10, 100))

@@ -61,26 +61,9 @@ def test_header_names_the_options_that_are_taken(path):
 
 
 @pytest.mark.parametrize("path", SOURCED, ids=name)
-def test_sourced_file_only_defines(path):
-    """Outside functions a file has only comments and constants; engine/common.sh unsets variables
-    of the same names that are inherited, and is read once. A function that doors define for
-    themselves is defined here only if there is no door."""
-    inside = False
+def test_sourced_file_has_its_title(path):
     assert first_line(path).startswith(f"# {path.relative_to(LIB)} - ".encode())
     assert not path.stat().st_mode & 0o111
-    constant = r"""[A-Za-z_]+=('[^']*'|"[^"`(]*"|[\w.]*)"""
-    harmless = (rf"#.*| *[a-z][a-z0-9_]*\(\) \{{ .* \}}|need [a-z/ -]+|shell_forget"
-        rf"|{constant}( {constant})*|" r'if \[ -z "\$\{FLATQ_DOOR:-\}" \]; then|fi')
-    for line in path.read_text().replace("\\\n", "").splitlines():
-        if inside:
-            inside = line not in ("}", ")")
-        elif re.fullmatch(
-                r'(\[ -n "\$\{FLATQ_DOOR:-\}" \] \|\| (?=door_))?[a-z][a-z0-9_]*\(\) [{(]', line):
-            inside = True
-        else:
-            once = path == LIB / "engine/common.sh" and "|| return 0" in line
-            assert not line or once or re.fullmatch(harmless, line), f"{name(path)}: {line}"
-    assert not inside
 
 
 @pytest.mark.parametrize("verb", headers.verbs())
