@@ -15,7 +15,6 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import counting
-import fuzzing
 from conftest import Runner, everything, fuzz, need, wait_for
 from engine import (
     alive, child_named, children, faulty, lies, next_hundredth, push, reserve)
@@ -663,29 +662,6 @@ def test_the_end_of_a_pipe(flatq):
         assert flatq("beanstalk", input=sent).out == b"" and not any(lies(flatq.spool).values())
     done = flatq("beanstalk", input=b"reserve\r\nlist-tube-used\r\n", timeout=60)
     assert done.out == b"TIMED_OUT\r\nUSING default\r\n"
-
-
-# ---- clients that send garbage
-
-
-def test_fuzzed(launched, flatq):
-    """Whatever others send, it takes no job that a connection holds, and nothing appears beside the
-    spool."""
-    one = launched(env={"FLATQ_SYNC": "off"})
-    witness, top = one.connect(), flatq.spool.parent
-    beside = lambda: {path for path in top.rglob("*") if not path.is_relative_to(flatq.spool)}
-    outside = beside()
-    kept = {witness.put(b"%d" % number * 50, ttr=100000): b"%d" % number * 50
-        for number in range(5)}
-    for job, body in kept.items():
-        assert witness.ask(b"reserve-job %d" % job) == b"RESERVED %d 50\r\n%s\r\n" % (job, body)
-    print(fuzzing.run(one.connect, "beanstalk", flatq.spool, *fuzz("stalk_fuzz", 10)))
-    assert one.process.poll() is None
-    for job, body in kept.items():
-        assert witness.ask(b"peek %d" % job) == b"FOUND %d 50\r\n%s\r\n" % (job, body)
-        assert witness.ask(b"delete %d" % job) == b"DELETED\r\n"
-    assert beside() == outside
-    assert one.connect().ask(b"list-tube-used") == b"USING default\r\n"
 
 
 def test_all_that_is_there_is_reserved(flatq):

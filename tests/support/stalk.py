@@ -106,16 +106,14 @@ def over_tcp(flatq, door):
     return Client(ours), theirs
 
 
-def by_socat(flatq, door, port, env=None, stderr=subprocess.DEVNULL):
+def by_socat(flatq, door, port):
     """A door under socat, which starts a process for each connection."""
     need("socat")
     words = ["socat", f"TCP-LISTEN:{port},bind=127.0.0.1,reuseaddr,backlog=200,fork",
         f"EXEC:{flatq.shell} {LIB}/{door},nofork"]
-    server = subprocess.Popen(words, env=flatq.environment(env), cwd=flatq.home,
-        stdin=subprocess.DEVNULL, stderr=stderr, start_new_session=True)
-    flatq.started.append(server)
+    flatq.started.append(subprocess.Popen(words, env=flatq.env, cwd=flatq.home,
+        stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True))
     wait_for(lambda: listening(port), "the door")
-    return server
 
 
 def in_pieces(theirs):
