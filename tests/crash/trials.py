@@ -63,7 +63,7 @@ class Options:
 @dataclass
 class Seen:
     """What a trial has shown. `call`: the one that was struck; `wrong`: what is not as promised;
-    None: the point was not reached. The rest is for a person: the spool before and after, the
+    None: the point was not reached. The rest is shown by a replay: the spool before and after, the
     calls, and what the verb has said."""
 
     call: str = ""
@@ -72,10 +72,15 @@ class Seen:
     after: Tree | None = None
     calls: Sequence[Call] = ()
     said: str = ""
+    trial: Trial = Trial("", "", "", "")  # campaign.run fills it in
 
     @property
     def outcome(self) -> str:
         return "not reached" if self.wrong is None else "bad" if self.wrong else "good"
+
+    @property
+    def detail(self) -> str:
+        return "; ".join(dict.fromkeys(self.wrong or ()))
 
 
 @dataclass(frozen=True)
@@ -91,14 +96,6 @@ class Family:
     run: Callable[[Trial, System, Path, bool], Seen]
     hour: int
     lacks: Callable[[], str]
-
-
-@dataclass
-class Outcome:
-    trial: Trial
-    outcome: str  # good, bad, not reached
-    detail: str = ""
-    call: str = ""
 
 
 def sample(points: Iterable[T], count: int | None, seed: str,

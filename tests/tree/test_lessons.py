@@ -182,11 +182,11 @@ def test_the_pictures(tmp_path, monkeypatch, capsys):
     if reason := course.gate():
         pytest.skip(reason)
     import plots
-    from crash.trials import Outcome
+    from crash.trials import Seen
 
-    point = Outcome(None, "good", "lost", "unlink q.cut")
+    point = Seen("unlink q.cut", [])
     monkeypatch.setattr(plots, "measured", lambda: {"article": [point,
-        dataclasses.replace(point, outcome="bad")]})
+        dataclasses.replace(point, wrong=["lost"])]})
     monkeypatch.setattr(plots, "DEPTHS", (10, 100))
     plots.write(tmp_path / "pictures")
     assert "kill, article: 1 of 2 bad" in (tmp_path / "pictures/crash-points.svg").read_text()
