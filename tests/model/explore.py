@@ -73,7 +73,7 @@ class Explorer:
 
     def first(self):
         config = self.config
-        self.begun = [self.programs.start(getattr(self.protocol, method), number, *rest)
+        self.begun = [self.programs.start(getattr(self.protocol, method)(number, *rest))
             for number, (_, method, *rest) in enumerate(config.processes, 1)]
         disk = frozenset(config.start.items())
         told = frozenset((path[6:].split(".")[0], frozenset(files.messages(config.start, path)))
@@ -360,7 +360,7 @@ class Explorer:
         """How often each message is there after recovery, what is wrong with the files that are
         left, which messages were damaged, and which are claimed."""
         programs, damaged, lock = self.recovery, NONE, False
-        node = programs.start(getattr(self.protocol, method), 0)
+        node = programs.start(getattr(self.protocol, method)(0))
         for _ in range(400):
             if node == END:
                 held = files.claimed(disk)
