@@ -8,10 +8,7 @@ from disk import DIRECTORY, messages
 #: words for processes that need more than a method of Protocol: its arguments. `push:3:1` is a push
 #: of message 3 with priority 1
 PROCESSES = {"reserve": ("reserve", 1), "touch": ("reserve", 1, ("touch",)),
-    "release": ("reserve", 1, ("release", "delete")), "unclaim": ("claim_back",),
-    "claim": ("claimer", 2, ("settle", "unclaim")), "settle": ("claimer", 2, ("settle",)),
-    "claim-all": ("claimer", 3, ("settle", "unclaim")), "id": ("take_id",),
-    "block": ("take_block",)}
+    "release": ("reserve", 1, ("release", "delete")), "id": ("take_id",), "block": ("take_block",)}
 
 
 @dataclass
@@ -80,9 +77,6 @@ UNFOLD_WRECK = {**singles(1, 2, place="tmp/5.1.x"), "tmp/5.1.x": DIRECTORY,
 WRECK = {**singles(1, 2, place="fold/5.1.x"), "fold/5.1.x": DIRECTORY}
 COMMITTED = {**WRECK, "queue/5.1.2.2.x": ("5.1.0", "5.2.0")}
 KEYED = {**ONE, "keys/k": (1, "yes")}
-CLAIMED = {"claim/settled.0": "", "claim/0.1.flat": DIRECTORY,
-    "claim/0.1.flat/5.2.2.1.x": ("5.2.0",), "claim/1.0": ""}
-CLAIMED2 = {**CLAIMED, **ONE}
 RUN = {**singles(1, 3, place="head"), **singles(2)}
 BOUND = {**reserved(1), **singles(2)}
 IDS = {"range/0": DIRECTORY, "range/0/0": ""}
@@ -123,15 +117,6 @@ CONFIGS = {
     "power: unfold": Config(FLAT, "pop", power=True),
     "power: delete": Config(ONE, "reserve sweep", power=True),
     "power: bulk": Config(TWO, "bulk", power=True),
-    "claim claim": Config(TWO, "claim claim", kills=1),
-    "claim pop": Config(TWO, "claim pop", kills=1),
-    "claim of a flat file": Config(FLAT3, "claim-all claim-all", kills=1),
-    "claim fold": Config(TWO, "claim fold", kills=2),
-    "unclaim": Config(CLAIMED2, "unclaim claim", kills=1),
-    "unclaim pop reclaim": Config(CLAIMED, "unclaim pop reclaim", kills=1),
-    "power: claim": Config(TWO, "settle", power=True),
-    "power: claim of a flat file": Config(FLAT, "settle", power=True),
-    "power: unclaim": Config(CLAIMED, "unclaim", power=True),
     "bulk of a run": Config(RUN, "bulk pop"),
     "wreck of a fold": Config(WRECK, "fold pop", kills=1),
     "wreck of an unfold": Config(UNFOLD_WRECK, "fold pop", kills=1),
@@ -141,13 +126,11 @@ CONFIGS = {
     "unread: pop pop": Config(TWO, "pop pop", fails=2),
     "unread: unfold": Config(FLAT, "pop pop", fails=1),
     "unread: bulk": Config(TWO, "bulk pop", kills=1, fails=1),
-    "unread: claim": Config(CLAIMED2, "claim", fails=1),
     "unread: delete": Config(ONE, "reserve sweep clock", fails=1),
     "lost: pop pop": Config(TWO, "pop pop reclaim", lost=1),
     "lost: fold pop": Config(TWO, "fold pop", kills=1, lost=1),
     "lost: unfold": Config(FLAT, "pop pop", lost=1),
     "lost: delete": Config(ONE, "reserve pop sweep clock", lost=1),
-    "lost: claim": Config(TWO, "claim claim", lost=1),
     "drop push": Config({}, "drop push:1 push:2", kills=1, drops=True),
     "drop release": Config(ONE, "drop release", kills=1, drops=True),
     "drop reclaim": Config(reserved(1), "drop reclaim pop clock", kills=1, drops=True),

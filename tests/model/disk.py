@@ -5,8 +5,7 @@ PRIORITY.ID.VERSION                a slip; its version, which stands for tries a
 SLIP@OWNER+DEADLINE                in out/ and done/; owner 0: none; deadline 0: none
 PRIORITY.FIRST.NONCE               a run, in fold/, tmp/ and head/
 PRIORITY.FIRST.LAST.COUNT.NONCE    a flat file; its content is its slips
-batch.OWNER[.SEGMENT]              a bulk take, in out/ and done/
-OFFSET.COUNT, OFFSET.COUNT.flat    a segment, in claim/; OFFSET.0 a mark; settled.OFFSET
+batch.OWNER                        a bulk take, in out/ and done/
 gone/PLACE, gone/q                 that place, or the queue, was removed by drop
 
 Digits are single, so that names sort as the real ones do. The disk is a dict from path to content:
@@ -34,14 +33,6 @@ def is_flat(path):
 def flat_run(name):
     priority, first, _, _, nonce = name.split(".")
     return f"{priority}.{first}.{nonce}"
-
-
-def segment_count(name):
-    return int(name.split(".")[1])
-
-
-def segment_end(name):
-    return int(name.split(".")[0]) + segment_count(name)
 
 
 def later(name):
@@ -123,7 +114,7 @@ def messages(disk, path):
     for each in below(disk, path):
         place, content = each.split("/")[0], disk[each]
         if not (content == DIRECTORY or place in ("body", "keys", "range", "old")
-                or base(each).startswith("batch.") or place == "claim" and each.count("/") == 1):
+                or base(each).startswith("batch.")):
             found += map(slip_id, content if is_flat(each) else [each])
     return found
 
@@ -156,37 +147,17 @@ def in_flight(disk):
         and f"done/{path.split('/')[1]}" not in disk for message in messages(disk, path))
 
 
-def segments(disk):
-    """The paths of segments that are claimed and not settled. Slips that have become a flat file
-    are a copy until they are removed."""
-    upto = max([0, *(int(path.partition(".")[2]) for path in disk
-        if path.startswith("claim/settled."))])
-    return [path for path in disk if path.startswith("claim/") and path.count("/") == 1
-        and disk[path] == DIRECTORY
-            and f"{path}.flat" not in disk and segment_end(path[6:]) > upto]
-
-
 def slips(disk):
-    """The path and the id of each slip in wal/, head/ and claim/."""
-    return {path: slip_id(path) for path, content in disk.items() if content != DIRECTORY
-        and (path.startswith(("wal/", "head/")) or path.startswith("claim/")
-            and path.count("/") == 2 and not is_flat(path))}
-
-
-def claimed(disk):
-    """As `ready`, for messages that are claimed and not settled."""
-    return Counter(message for path in segments(disk) for message in messages(disk, path))
+    """The path and the id of each slip in wal/ and head/."""
+    return {path: slip_id(path) for path, content in disk.items()
+        if content != DIRECTORY and path.startswith(("wal/", "head/"))}
 
 
 @lru_cache(100_000)
 def misplaced(frozen):
     """What is wrong with the places of the messages, if anything."""
     disk = dict(frozen)
-    for path in segments(disk):
-        count = len(messages(disk, path))
-        if count != segment_count(base(path)):
-            return f"{path} has {count} messages"
-    for message, count in (ready(disk) + in_flight(disk) + claimed(disk)).items():
+    for message, count in (ready(disk) + in_flight(disk)).items():
         if count > 1:
             return f"message {message} is in {count} places"
     return ""

@@ -38,7 +38,6 @@ class State(NamedTuple):
     fails: int
     lost: int
     cuts: frozenset          # power: the disks that a cut may leave, each with what it has not got
-    told: frozenset          # claims: (offset, ids) that a process was told
     lock: int = 0            # the number of its holder, from 1; 0: nobody
     clock: int = 0
     settled: frozenset = NONE  # ids that nobody may get again
@@ -67,8 +66,6 @@ class Explorer:
         self.programs = Programs(() if config.power else ("sync", "syncfs"))
         self.recovery = Programs(("sync", "syncfs"))
         self.recovered = {}
-        # without an unclaim, claimed messages stay so until they are settled
-        self.unclaims = "unclaim" in str(config.processes)
         self.steps = 0
 
     def first(self):
@@ -76,11 +73,9 @@ class Explorer:
         self.begun = [self.programs.start(getattr(self.protocol, method)(number, *rest))
             for number, (_, method, *rest) in enumerate(config.processes, 1)]
         disk = frozenset(config.start.items())
-        told = frozenset((path[6:].split(".")[0], frozenset(files.messages(config.start, path)))
-            for path in files.segments(config.start))
         return State(disk, tuple(map(Process, self.begun)), config.acked, config.kills,
             config.fails, config.lost,
-            frozenset([(disk, NONE)] if config.power else ()), told)
+            frozenset([(disk, NONE)] if config.power else ()))
 
     def run(self, seconds=60.0, most=10_000_000):
         began = time.monotonic()
@@ -277,8 +272,6 @@ class Explorer:
         there, settled = state.processes[place].there, NONE
         if kind == "mv" and args[1].startswith("done/"):
             settled = files.messages(disk, args[1])
-        elif kind == "mv" and op.note == "settled":
-            settled = files.claimed(dict(state.disk)).keys() - files.claimed(disk).keys()
         elif kind == "create" and args[0].startswith("done/"):
             taken = args[0].replace("done/", "out/")
             if taken not in disk:
@@ -293,13 +286,8 @@ class Explorer:
             change["there"] = (state.acked & ready) - state.settled
         elif kind == "empty" and there:
             raise Bad(f"says empty, though {min(there)} was there all the time")
-        elif kind == "told":
-            offset, ids = args[0].split(".")[0], frozenset(files.messages(disk, f"claim/{args[0]}"))
-            if other := [other for first, other in state.told if first == offset and other != ids]:
-                raise Bad(f"offset {offset} is given for {sorted(ids)}, after {sorted(other[0])}")
-            change["told"] = state.told | {(offset, ids)}
         elif kind == "deleted":
-            change["deleted"] = state.deleted.union(args or state.settled)
+            change["deleted"] = state.deleted.union(args)
         elif kind == "id" and args[0] in state.acked:
             raise Bad(f"id {args[0]} is given twice")
         elif kind == "id" and max(there, default=0) > args[0]:
@@ -341,12 +329,9 @@ class Explorer:
     def check_recovered(self, state, disk, method, settled):
         if disk not in self.recovered:
             self.recovered[disk] = self.recover(dict(disk), method)
-        count, left, damaged, held = self.recovered[disk]
+        count, left, damaged = self.recovered[disk]
         for message in damaged & state.acked:
             left = left or f"message {message} has no whole body, but a slip"
-        for offset, ids in state.told:
-            if ids - held - state.settled and not self.unclaims:
-                left = left or f"what was claimed at offset {offset} is in the queue again"
         for message in state.acked | count.keys():
             times = count[message]
             least, most = message in state.acked - state.settled, message not in settled
@@ -358,28 +343,27 @@ class Explorer:
 
     def recover(self, disk, method):
         """How often each message is there after recovery, what is wrong with the files that are
-        left, which messages were damaged, and which are claimed."""
+        left, and which messages were damaged."""
         programs, damaged, lock = self.recovery, NONE, False
         node = programs.start(getattr(self.protocol, method)(0))
         for _ in range(400):
             if node == END:
-                held = files.claimed(disk)
-                count = files.ready(disk) + held
-                return count, self.left_over(disk, count), damaged, held.keys()
+                count = files.ready(disk)
+                return count, self.left_over(disk, count), damaged
             kind, args = programs.ops[node][:2]
             result = {"dead": True, "clock": 9, "choose": "written"}.get(kind)
             if kind == "mv" and args[0] in disk and args[1] in disk:
-                return Counter(), f"{args[1]} was there already", NONE, NONE
+                return Counter(), f"{args[1]} was there already", NONE
             if kind in files.ACTS:
                 result = files.act(disk, kind, *args)
             elif kind == "die":
                 bad = "" if "gone/q" in disk else "recovery ends with an error"
-                return Counter(), bad, NONE, NONE
+                return Counter(), bad, NONE
             elif kind == "check":
                 damaged = self.set_aside(disk)
             lock = kind == "lock" or lock and kind != "unlock"
             node = programs.next(node, result, lock)
-        return Counter(), "recovery does not end", NONE, NONE
+        return Counter(), "recovery does not end", NONE
 
     def left_over(self, disk, count):
         if "gone/q" in disk:
@@ -405,7 +389,7 @@ class Explorer:
         """queue_check: slips without a whole body, bodies without a slip, damaged flat files, keys
         without a message."""
         damaged = {path: message for path, message in files.slips(disk).items()
-            if disk.get(f"body/{message}") != ("whole",) and not path.startswith("claim/")}
+            if disk.get(f"body/{message}") != ("whole",)}
         for path in [*damaged, *(path for path in disk if path.startswith("queue/")
                 and disk[path] == ("torn",))]:
             del disk[path]

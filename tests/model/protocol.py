@@ -3,8 +3,7 @@ lib/ that its docstring names in front of its colon."""
 
 from functools import wraps
 
-from disk import (base, flat_run, handed_out, is_flat, later, owner_and_deadline, segment_count,
-    segment_end, slip_id)
+from disk import base, flat_run, handed_out, is_flat, later, owner_and_deadline, slip_id
 from programs import Call, Op, calls
 
 #: the process ends with an error, and gives up all that it holds
@@ -98,7 +97,7 @@ class Protocol:
             yield self.unfold_finish(flat)
         # an unfold was killed before its commit: its stage shows which bodies it has written
         for stage in (yield self.names_in("tmp")):
-            if not is_flat(stage) and not stage.startswith("claim"):
+            if not is_flat(stage):
                 yield self.bodies_remove((yield self.names_in(f"tmp/{stage}")))
                 yield self.remove_trees("tmp", (stage,), "rm stage")
 
@@ -233,8 +232,7 @@ class Protocol:
         if len(entry) == 1 and not (yield self.find(entry[0])):
             taken = yield ls("out")
             batches = tuple(f"out/{name}" for name in taken if name.startswith("batch."))
-            claims = yield self.paths("claim")
-            if not (yield self.below(entry[0], batches + claims)):
+            if not (yield self.below(entry[0], batches)):
                 return 0
         return entry[0]
 
@@ -578,104 +576,6 @@ class Protocol:
                     return True
                 yield rmdir(f"out/{batch}")
 
-    # bulk/claim.sh, of one name
-    def claimer(self, me, most, acts):
-        """claim: and then settle all that it printed, or unclaim"""
-        yield Op("begin")
-        held, upto = yield self.claim(me, most)
-        if held:
-            act = yield Op("choose", acts)
-            yield (self.claim_settle(upto) if act == "settle" else self.claim_back(me))
-
-    @locked
-    def claim(self, me, most):
-        """claim_more, claim_list: how many messages are held, and the offset behind them"""
-        settled, upto, held = yield self.claim_recover()
-        new = False
-        while held < most and (yield self.bulk_choose(f"batch.{me}")):
-            size = sum(map(messages_of, (yield self.names_in(f"out/batch.{me}"))))
-            yield mv(f"out/batch.{me}", f"claim/{upto}.{size}", "mv claim")
-            held, upto, new = held + size, upto + size, True
-        if new:
-            yield create(f"claim/{upto}.0")
-        yield self.claim_flatten(me)
-        yield SYNC_ALL
-        for segment in self.segments((yield ls("claim")), settled):
-            yield Op("told", (segment,))
-        return held, upto
-
-    @staticmethod
-    def segments(names, settled=-1):
-        """The segments that are not settled, in the order of their offsets, but not marks. If one
-        is there twice, the flat one counts"""
-        return tuple(name for name in names if name[0].isdigit() and segment_count(name)
-            and segment_end(name) > settled and f"{name}.flat" not in names)
-
-    def claim_recover(self):
-        """claim_open, claim_make, claim_recover: the offset before which all is settled, the next
-        offset, and how many messages are held"""
-        names = yield self.names_in("claim")
-        if not names:
-            yield create("claim/settled.0")
-            yield sync("claim/")
-            return 0, 0, 0
-        names, settled = names[:-1], int(names[-1].split(".")[1])
-        there = tuple(name for name in names if segment_end(name) > settled
-            and f"{name}.flat" not in names)
-        for name in sorted({*names} - {*there}):
-            yield self.segment_sweep(name)
-        return settled, max((settled, *map(segment_end, there))), sum(map(segment_count, there))
-
-    def segment_sweep(self, segment):
-        """batch_read, batch_remove: a segment; a mark holds no message"""
-        names = yield self.names_in(f"claim/{segment}")
-        yield self.bodies_remove(tuple(name for name in names if not is_flat(name)))
-        yield self.remove_trees("claim", (segment,), "rm claim")
-
-    def claim_flatten(self, me):
-        """claim_flatten, claim_write: segments of slips become flat files"""
-        for segment in self.segments((yield self.names_in("claim"))):
-            if not segment.endswith(".flat"):
-                slips = yield self.names_in(f"claim/{segment}")
-                if not is_flat(slips[0]):
-                    stage = f"tmp/claim.c{me}"
-                    yield mkdir(stage)
-                    yield awk(f"{stage}/{flat_name(slips, f'c{me}')}", slips)
-                    yield SYNC_ALL
-                    yield mv(stage, f"claim/{segment}.flat", "mv claim")
-                    yield sync("claim/")
-                    yield self.segment_sweep(segment)
-
-    @locked
-    def claim_settle(self, at):
-        """claim_settle, claim_ends: all messages before AT; under the lock"""
-        settled, _, _ = yield self.claim_recover()
-        names = self.segments((yield self.names_in("claim")), settled)
-        if at > settled and at in map(segment_end, names):
-            yield mv(f"claim/settled.{settled}", f"claim/settled.{at}", "mv claim", "settled")
-            yield sync("claim/")
-            yield Op("deleted")
-            yield self.claim_recover()
-
-    @locked
-    def claim_back(self, me):
-        """unclaim, claim_back, batch_new: all"""
-        settled, upto, _ = yield self.claim_recover()
-        if settled == upto:
-            return
-        if not (yield exists(f"claim/{upto}.0")):
-            yield create(f"claim/{upto}.0")
-        names = self.segments((yield self.names_in("claim")), settled)
-        for name in names:
-            yield mv(f"claim/{name}", f"out/batch.{me}.{name}", "mv claim")
-        yield sync("claim/", "out/")
-        for name in names:
-            yield self.batch_putback(f"out/batch.{me}.{name}")
-        yield SYNC_ALL
-        yield mv(f"claim/settled.{settled}", f"claim/settled.{upto}", "mv claim")
-        yield sync("claim/")
-        yield self.claim_recover()
-
     # engine/checkpoint.sh, engine/check.sh: what follows when every process was killed, or a boot
     def checkpoint(self, me):
         """checkpoint: without the fold"""
@@ -684,9 +584,7 @@ class Protocol:
 
     @locked
     def tidy(self):
-        """checkpoint_locked, claims_recover, tmp_sweep: of one name"""
-        if (yield ls("claim")):
-            yield self.claim_recover()
+        """checkpoint_locked, tmp_sweep: under the lock"""
         yield self.sweep()
         yield self.remove_trees("tmp", (yield self.names_in("tmp")), "rm tmp")
 
