@@ -109,7 +109,8 @@ class History:
         with open(os.memfd_create("input"), "r+b") as stdin:
             stdin.write(data)
             stdin.seek(0)
-            process = subprocess.Popen(self.system.argv(words), env=self.system.environment(self.spool),
+            process = subprocess.Popen(self.system.argv(words),
+                env=self.system.environment(self.spool),
                 cwd=self.spool.parent, start_new_session=True, stdin=stdin,
                 stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         if fault:
