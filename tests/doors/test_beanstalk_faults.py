@@ -221,7 +221,7 @@ def test_a_peek_beside_a_delete_or_a_fold(flatq, door, asked, found, then):
     answer would end the connection, which may hold jobs."""
     flatq("push", input=b"many", check=0)
     flatq.env["FLATQ_FOLD"] = "1"
-    process, _, stopped = standing(flatq, "openat", 1, door,
+    process, stopped = standing(flatq, "openat", 1, door,
         at=[flatq.spool / "default/body/000000000001"], error="ENOENT", data=asked)
     if then == "delete":
         flatq("delete", "default:1", check=0)

@@ -387,7 +387,7 @@ def test_no_verb_but_its_maker_creates_the_lock_of_a_queue(flatq):
     would fail."""
     slips(flatq, 1)
     q = flatq.spool / "q"
-    process, _, stopped = standing(flatq, "stat,newfstatat", 1, "close", "q", at=[q / "lock"])
+    process, stopped = standing(flatq, "stat,newfstatat", 1, "close", "q", at=[q / "lock"])
     flatq("drop", "-f", "q", check=0)
     env = stub(flatq, "mkdir", f'case $* in *{q}/body*) "$real" "{q}" "{q}/body"; kill -9 $PPID ;; '
         '*) exec "$real" "$@" ;; esac')

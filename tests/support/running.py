@@ -216,12 +216,3 @@ def put_stub(flatq, path, head, script):
     path.write_text(f"#!/bin/sh\n{head} REAL={shutil.which(path.name)}\n{script}\n")
     path.chmod(0o755)
     os.utime(path, (1e9, 1e9))
-
-
-@functools.cache
-def said_by(shell, script):
-    """What a script prints under that shell, with the programs beside it (shell_of). These, and the
-    shell's own, may do less than GNU's."""
-    env = {**os.environ, "PATH": f"{os.path.dirname(shell)}:{os.environ['PATH']}"}
-    return subprocess.run(["sh", "-c", script], executable=shell, env=env, capture_output=True,
-        stdin=subprocess.DEVNULL).stdout
