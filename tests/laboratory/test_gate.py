@@ -109,7 +109,7 @@ here = os.open("d", os.O_RDONLY); os.mkdir("e", dir_fd=here); os.rmdir("e", dir_
 os.rmdir("d"); os.mkfifo("p"); os.open("a", os.O_WRONLY | os.O_CREAT); os.open("a", os.O_RDWR)
 os.open("a", os.O_WRONLY | os.O_TRUNC)
 """
-    result = run([sys.executable, "-c", script], root, cwd=root, record_data=True)
+    result = run([sys.executable, "-c", script], root, cwd=root)
     assert (result.status, result.stderr) == (0, b"")
     assert kinds(result) == ["open", *["write"] * 3, *["truncate"] * 2, *["sync"] * 3, "rename",
         "rename", "unlink", "mkdir", "mkdir", "rmdir", "rmdir", "mknod", "open", "open"]

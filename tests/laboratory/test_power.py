@@ -45,7 +45,7 @@ def history(work, script, before=""):
     box.mkdir()
     subprocess.run(["sh", "-c", before or ":"], cwd=box, check=True)
     found = states.History(box)
-    result = gate.run(["sh", "-c", script], box, cwd=box, record_data=True)
+    result = gate.run(["sh", "-c", script], box, cwd=box)
     assert result.status == 0, result
     found.add(result.calls)
     assert {*found.tree(found.last).entries} == {*trees.take(box).entries}

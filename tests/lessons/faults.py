@@ -91,10 +91,9 @@ def words(command):
     return ["sh", "-c", command[0]] if len(command) == 1 and " " in command[0] else command
 
 
-def run(command, at, fault=None, stdin=b"", data=False):
+def run(command, at, fault=None, stdin=b""):
     environment = {**os.environ, "FLATQ_DIR": str(at / "spool"), "PWD": str(at)}
-    return gate.run(words(command), at, env=environment, cwd=at, fault=fault, stdin=stdin,
-        record_data=data)
+    return gate.run(words(command), at, env=environment, cwd=at, fault=fault, stdin=stdin)
 
 
 def given():
@@ -170,7 +169,7 @@ def power(judge, most, command):
         copy, state = Path(top) / "copy", Path(top) / "state"
         shutil.copytree(Path.cwd(), copy)
         history = states.History(copy)
-        result = run(command, copy, stdin=stdin, data=True)
+        result = run(command, copy, stdin=stdin)
         history.add([replace(call) for call in result.calls])
         choices = history.choices(history.last, frozenset(), 100, 0)
         possible = (history.tree(history.last, outcomes) for outcomes in choices)

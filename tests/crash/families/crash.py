@@ -190,7 +190,7 @@ def _moments(system: System, scenario: str, work: Path) -> dict[int, Moment]:
         found[call.seq] = Moment(call, tuple(before), stdout, stderr, trees.take(place(work)))
         before.append(replace(call, data=None))
 
-    act(system, words, fresh(tree, work), NAMED[scenario].sync, each=keep, record_data=True)
+    act(system, words, fresh(tree, work), NAMED[scenario].sync, each=keep)
     return found
 
 

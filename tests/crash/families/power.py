@@ -101,7 +101,7 @@ def play(system: System, words: Words, box: Path, fault: gate.Fault | None = Non
     """Run the verb behind the gate, which counts its answers too; the spool is `s` in `box`, which
     is the root."""
     return gate.run(system.argv(words[:-1]), box, env=system.environment(box / "s", "on"),
-        stdin=words[-1], fault=fault, timeout=60, record_data=True)
+        stdin=words[-1], fault=fault, timeout=60)
 
 
 def make_box(tree: trees.Tree, box: Path) -> None:

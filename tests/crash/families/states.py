@@ -87,10 +87,9 @@ class History:
         self.last = 0  # how many calls there were
 
     def add(self, calls: Sequence[Call]) -> int:
-        """Follow one more run, as gate.run(..., record_data=True) gave its calls, its
-        root being `base`. They are numbered on from those of the former runs; the number
-        of the last is returned. A call that did not happen, or can only have failed, changes
-        nothing."""
+        """Follow one more run, whose root was `base`. Its calls are numbered on from those of the
+        former runs; the number of the last is returned. A call that did not happen, or can only
+        have failed, changes nothing."""
         for call in calls:
             self.last += 1
             if call.fate == "run":

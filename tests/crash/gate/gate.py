@@ -2,8 +2,8 @@
 
 Mechanism
     A forked child installs a seccomp filter, hands its listener over (SCM_RIGHTS) and execs the
-    command. Every call of _TABLE (with `kinds`: of _WIDE) by any process of the tree stops *before*
-    it happens, until `_Gate.watch`, the one loop, has answered. The loop reads the caller's memory
+    command. Every call of _TABLE that is of the `kinds` wanted, by any process of the tree, stops
+    *before* it happens, until `_Gate.watch`, the one loop, has answered. The loop reads the caller's memory
     and /proc/PID to learn which file is meant. Calls on the watched root or below it, and writes to
     the standard output, are counted over the whole tree (1, 2, 3 ...) and recorded; all others go
     on. A `Fault` strikes one count. Calls that copy without a write are refused, so that cat and mv
@@ -113,13 +113,13 @@ class Call:
     pid: int
     comm: str
     name: str  # of the system call
-    kind: str  # as in _TABLE and _WIDE, and rmdir
+    kind: str  # as in _TABLE; of an open that makes nothing, look; of unlinkat, also rmdir
     # below the root ("." is itself), else absolute; "<stdout>"; "<fd1>": a pipe in its place
     paths: tuple[str, ...]
     size: int = 0  # bytes, of write and truncate
     flags: int = 0  # flags or mode
     offset: int | None = None  # of a write
-    data: bytes | None = None  # of a write, if record_data
+    data: bytes | None = None  # of a write
     fate: str = "run"  # or "killed", "torn", "ENOSPC" ...
 
     def __str__(self) -> str:
@@ -152,11 +152,7 @@ renameat 264 rename a0 a2 | renameat2 316 rename a0 a2 x4 | unlink 87 unlink p0
 unlinkat 263 unlink a0 x2 | rmdir 84 rmdir p0 | mkdir 83 mkdir p0 x1 | mkdirat 258 mkdir a0 x2
 mknod 133 mknod p0 x1 | mknodat 259 mknod a0 x2 | copy_file_range 326 EXDEV | sendfile 40 EINVAL
 splice 275 EINVAL
-"""
-#: Calls that change nothing, which are stopped only if a run asks to count them (`kinds`).
-_WIDE = """
-open 2 look p0 x1 | openat 257 look a0 x2 | stat 4 look p0 | lstat 6 look p0
-newfstatat 262 look a0 | statx 332 look a0 | access 21 look p0 | faccessat 269 look a0
+stat 4 look p0 | lstat 6 look p0 | newfstatat 262 look a0 | statx 332 look a0 | access 21 look p0 | faccessat 269 look a0
 faccessat2 439 look a0 | readlink 89 look p0 | readlinkat 267 look a0 | chdir 80 look p0
 getdents64 217 list f0 | read 0 read f0 | pread64 17 read f0 | readv 19 read f0 | clone 56 fork
 clone3 435 fork | fork 57 fork | vfork 58 fork | execve 59 exec t0 | exit_group 231 exit
@@ -172,37 +168,27 @@ _MAKES = os.O_CREAT | os.O_TRUNC | 0o20000000  # O_TMPFILE without O_DIRECTORY's
 _AT_FDCWD, _AT_REMOVEDIR = -100, 0x200
 
 
-def _rows(table: str) -> dict[int, tuple[str, str, list[tuple[str, int]]]]:
-    rows = [row.split() for row in table.replace("\n", "|").split("|") if row.strip()]
-    return {int(row[1]): (row[0], row[2], [(word[0], int(word[1:])) for word in row[3:]])
-        for row in rows}
+_CALLS = {int(row[1]): (row[0], row[2], [(word[0], int(word[1:])) for word in row[3:]])
+    for row in map(str.split, _TABLE.strip().replace("\n", "|").split("|"))}
 
 
-_CALLS = _rows(_TABLE)
-#: With those of _WIDE; for a call that can be both, such as an open, its flags decide.
-_ALL_CALLS = {**_rows(_WIDE), **_CALLS}
-
-
-def _filter(kinds: frozenset[str] | None) -> bytes:
+def _filter(kinds: frozenset[str]) -> bytes:
     """The filter as BPF; calls that it lets pass by their number alone, the kernel remembers in a
     bitmap."""
     load, equal, bits, end = 0x20, 0x15, 0x45, 0x06
     allow, notify, refuse = 0x7FFF0000, 0x7FC00000, 0x00050000
     code = [(load, 0, 0, 0)]
-    wanted = _CALLS
-    if kinds is not None:
-        # The kernel begins a fork anew if SIGCHLD comes meanwhile, and would count it twice: so
-        # forks stop only where they are counted, and then with all calls, which makes that rare
-        stop = READS | ENDS | FORKS | EXECS if kinds >= FORKS else kinds
-        wanted = {number: row for number, row in {**_CALLS, **_rows(_WIDE)}.items()
-            if row[1] in stop or row[1][0] == "E"}
-    for number, (name, kind, where) in wanted.items():
-        if name in ("open", "openat") and kinds is None:
+    # The kernel begins a fork anew if SIGCHLD comes meanwhile, and would count it twice: so forks
+    # stop only where they are counted, and then with all that only look, which makes that rare
+    stop = READS | ENDS | FORKS | EXECS if kinds >= FORKS else kinds
+    for number, (name, kind, where) in _CALLS.items():
+        if kind == "open" and "look" not in stop:
             code += [(equal, 0, 4, number), (load, 0, 0, 16 + 8 * where[1][1]),
                 (bits, 0, 1, _MAKES), (end, 0, 0, notify), (end, 0, 0, allow)]
-        else:
-            answer = refuse | getattr(errnos, kind) if kind[0] == "E" else notify
-            code += [(equal, 0, 1, number), (end, 0, 0, answer)]
+        elif kind[0] == "E":
+            code += [(equal, 0, 1, number), (end, 0, 0, refuse | getattr(errnos, kind))]
+        elif kind in stop or kind == "open":
+            code += [(equal, 0, 1, number), (end, 0, 0, notify)]
     code += [(equal, 0, 3, _SIGACTION), (load, 0, 0, 16), (equal, 0, 1, signal.SIGCHLD),
         (end, 0, 0, notify), (end, 0, 0, allow)]
     return b"".join(struct.pack("=HBBI", *step) for step in code)
@@ -254,12 +240,12 @@ class _Gate:
     """One run: `start` makes the child, `watch` is the loop, `finish` ends and reaps whatever is
     left."""
 
-    def __init__(self, root: AnyPath, fault: Fault | None, record_data: bool, each: Each | None,
-                 kinds: frozenset[str] | None) -> None:
+    def __init__(self, root: AnyPath, fault: Fault | None, each: Each | None,
+                 kinds: frozenset[str]) -> None:
         self.root = os.path.realpath(os.fsencode(root))
         self.below = os.path.join(self.root, b"")
-        self.fault, self.record_data, self.each = fault, record_data, each
-        self.kinds, self.result, self.over = kinds, Result(), False
+        self.fault, self.each, self.kinds = fault, each, kinds
+        self.result, self.over = Result(), False
         self.met = 0  # the number of counted calls that the fault means
         self.struck: tuple[str, ...] = ()  # the paths of the first call that it struck
         self.child = 0  # 0 before the fork, and again when it has been reaped
@@ -428,7 +414,7 @@ class _Gate:
             self._reply(token, flags=_CONTINUE)
             return
         lasts = self.fault and self.fault.kind in ("errno_from", "errno_file")
-        if self.kinds and self.result.fired and self.fault and not lasts:
+        if "open" not in self.kinds and self.result.fired and not lasts:
             # No call after the strike counts, and of reads there are thousands
             self._reply(token, flags=_CONTINUE)
             return
@@ -499,15 +485,14 @@ class _Gate:
     def _decode(self, pid: int, number: int, args: list[int],
             pieces: list[tuple[int, int]]) -> Call | None:
         """The call, if it counts; `pieces` gets the places of a write's bytes."""
-        name, kind, where = _ALL_CALLS[number]
+        name, kind, where = _CALLS[number]
         at = {letter: args[index] for letter, index in where}
         flags = at.get("x", 0) & 0xFFFFFFFF
-        if self.kinds is not None:
-            if name in ("open", "openat") and not flags & _MAKES:
-                kind = "look"
-            # How the command itself begins and ends is no fault that it could see
-            if kind not in self.kinds or pid == self.child and kind in EXECS | ENDS:
-                return None
+        if kind == "open" and not flags & _MAKES:
+            kind = "look"
+        # How the command itself begins and ends is no fault that it could see
+        if kind not in self.kinds or pid == self.child and kind in EXECS | ENDS:
+            return None
         follow = name == "truncate" or kind == "open" and not flags & (os.O_EXCL | os.O_NOFOLLOW)
         counts, paths = name == "sync" or kind in FORKS | EXECS | ENDS, []
         for letter, index in where:
@@ -540,7 +525,7 @@ class _Gate:
                 at["v"]))
         size, offset, data = at.get("z", sum(length for _, length in pieces)), at.get("o"), None
         if kind == "write":
-            data = self._data(pid, pieces, size) if self.record_data else None
+            data = self._data(pid, pieces, size)
             offset = self._offset(pid, args[0]) if offset is None else offset
         if name == "unlinkat" and flags & _AT_REMOVEDIR:
             kind = "rmdir"
@@ -598,13 +583,12 @@ class _Gate:
 
 def run(argv: Sequence[str], root: AnyPath, *, env: Mapping[str, str] | None = None,
         stdin: bytes = b"", cwd: AnyPath | None = None, fault: Fault | None = None,
-        timeout: float = 30, record_data: bool = False, linger: float = 1,
-        each: Each | None = None, kinds: frozenset[str] | None = None) -> Result:
+        timeout: float = 30, linger: float = 1, each: Each | None = None,
+        kinds: frozenset[str] | None = None) -> Result:
     """Run `argv` behind a gate on the directory `root`; nothing of it is left when this returns.
 
     env, cwd, stdin: as in subprocess. timeout: seconds for all. linger: seconds that the rest of
-    the tree may go on after the command itself has ended. record_data: keep the bytes of writes.
-    each(call, stdout, stderr) is called before each counted call, which waits meanwhile: what lies
+    the tree may go on after the command itself has ended. each(call, stdout, stderr) is called before each counted call, which waits meanwhile: what lies
     below the root then is what a kill of the whole tree at that call leaves; the streams are what
     has come so far. kinds: count only calls of these kinds, of READS, ENDS, FORKS and EXECS, and no
     changes; once a fault has struck that does not last, later calls pass uncounted. Raises OSError
@@ -614,7 +598,7 @@ def run(argv: Sequence[str], root: AnyPath, *, env: Mapping[str, str] | None = N
     with contextlib.ExitStack() as stack:  # undone from the last to the first
         stack.callback(_LIBC.prctl, _SET_SUBREAPER, before.value, 0, 0, 0)
         _LIBC.prctl(_SET_SUBREAPER, 1, 0, 0, 0)
-        gate = _Gate(os.fspath(root), fault, record_data, each, kinds)
+        gate = _Gate(os.fspath(root), fault, each, kinds or CHANGES | {"sync"})
         stack.enter_context(gate.files)
         stack.callback(gate.finish)
         gate.start(argv, os.environ if env is None else env, cwd)
