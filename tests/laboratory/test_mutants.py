@@ -63,8 +63,7 @@ def test_what_is_not_caught_is_said(own):
 
 
 @pytest.mark.parametrize("kind, fault, scenario", [("crash", "kill", THREE),
-    ("crash", "EIO", THREE), ("power", "", THREE), ("cuts", "ext4", THREE),
-    ("pairs", "held", "eight pushes at once")])
+    ("crash", "EIO", THREE), ("power", "", THREE), ("cuts", "ext4", THREE)])
 def test_the_article(kind, fault, scenario, own):
     """Of the article's version some trials are bad, of ours none."""
     if reason := campaign.FAMILIES[kind].lacks():
