@@ -19,15 +19,11 @@ class Config:
     # a listing takes two steps: what comes or goes between them may be seen or not
     torn: bool = False
     power: bool = False      # the power may fail, and a boot follows
-    signals: bool = False    # a pop may get a signal before or after the marker
     keys: dict = field(default_factory=dict)
     bound: int = 0
     priorities: dict = field(default_factory=dict)
     ids: bool = False        # only ids are given: no messages
     full: bool = False       # a fold may find the disk full
-    # so many listings of a run may fail: a glob then shows nothing, and names_in reports it
-    fails: int = 0
-    lost: int = 0            # so many times an mv or rm takes effect and reports a failure
     drops: bool = False      # a process drops the queue
 
     @cached_property
@@ -84,7 +80,6 @@ IDS = {"range/0": DIRECTORY, "range/0/0": ""}
 CONFIGS = {
     "pop pop reclaim": Config(TWO, "pop pop reclaim", kills=1),
     "pop reclaim sweep": Config(TWO, "pop reclaim sweep", kills=1),
-    "signal": Config(ONE, "pop sweep", kills=1, signals=True),
     "push push pop": Config({}, "push:1 push:2 pop", kills=1),
     "urgent": Config(FLAT, "push:3:1 pop", kills=1, priorities={3: 1}),
     "pop pop torn": Config(TWO, "pop pop reclaim", kills=1, torn=True),
@@ -120,17 +115,6 @@ CONFIGS = {
     "bulk of a run": Config(RUN, "bulk pop"),
     "wreck of a fold": Config(WRECK, "fold pop", kills=1),
     "wreck of an unfold": Config(UNFOLD_WRECK, "fold pop", kills=1),
-    "unread: fold pop": Config(TWO, "fold pop", fails=1),
-    "unread: wreck of a fold": Config(WRECK, "fold pop", kills=1, fails=1),
-    "unread: committed fold": Config(COMMITTED, "fold pop", fails=1),
-    "unread: pop pop": Config(TWO, "pop pop", fails=2),
-    "unread: unfold": Config(FLAT, "pop pop", fails=1),
-    "unread: bulk": Config(TWO, "bulk pop", kills=1, fails=1),
-    "unread: delete": Config(ONE, "reserve sweep clock", fails=1),
-    "lost: pop pop": Config(TWO, "pop pop reclaim", lost=1),
-    "lost: fold pop": Config(TWO, "fold pop", kills=1, lost=1),
-    "lost: unfold": Config(FLAT, "pop pop", lost=1),
-    "lost: delete": Config(ONE, "reserve pop sweep clock", lost=1),
     "drop push": Config({}, "drop push:1 push:2", kills=1, drops=True),
     "drop release": Config(ONE, "drop release", kills=1, drops=True),
     "drop reclaim": Config(reserved(1), "drop reclaim pop clock", kills=1, drops=True),

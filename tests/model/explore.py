@@ -34,9 +34,7 @@ class State(NamedTuple):
     disk: frozenset          # (path, content)
     processes: tuple
     acked: frozenset         # ids that a push has printed
-    kills: int               # so many kills, failed listings and lost statuses may come
-    fails: int
-    lost: int
+    kills: int               # so many may come
     cuts: frozenset          # power: the disks that a cut may leave, each with what it has not got
     lock: int = 0            # the number of its holder, from 1; 0: nobody
     clock: int = 0
@@ -74,7 +72,6 @@ class Explorer:
             for number, (_, method, *rest) in enumerate(config.processes, 1)]
         disk = frozenset(config.start.items())
         return State(disk, tuple(map(Process, self.begun)), config.acked, config.kills,
-            config.fails, config.lost,
             frozenset([(disk, NONE)] if config.power else ()))
 
     def run(self, seconds=60.0, most=10_000_000):
@@ -153,8 +150,6 @@ class Explorer:
         kind, args = op.kind, op.args
         if kind == "ls":
             names = files.listing(dict(state.disk), args[0])
-            if state.fails and (names or op.note):
-                yield f"cannot list {args[0]}/", "failed"
             if not self.config.torn:
                 seen = [names]
             elif not process.listing:
@@ -170,10 +165,7 @@ class Explorer:
             for each in args:
                 yield f"({each})", each
         else:
-            words = " ".join(map(str, (kind, *args)))
-            yield words, None
-            if state.lost and kind in ("mv", "rm") and args[0] in dict(state.disk):
-                yield f"{words}, which is said to have failed", "status lost"
+            yield " ".join(map(str, (kind, *args))), None
 
     def step(self, state, place, op, result):
         process, disk = state.processes[place], dict(state.disk)
@@ -181,11 +173,7 @@ class Explorer:
         if result == "opened":
             names = frozenset(files.listing(disk, args[0]))
             return state.put(place, process._replace(listing=(names, names)))
-        lost = result == "status lost"
-        if result == "failed":
-            change["fails"] = state.fails - 1
-            result = None if op.note else ()
-        elif kind in files.ACTS and result in (None, "status lost"):
+        if kind in files.ACTS and result is None:
             if kind == "mv":
                 self.before_move(state, me, disk, *args, op.note)
             result = files.act(disk, kind, *args)
@@ -201,9 +189,6 @@ class Explorer:
             self.say(state, place, disk, op, change)
         if self.config.power:
             change["cuts"] = self.cuts(state, disk, op)
-        if lost and result:
-            change["lost"] = state.lost - 1
-            result = "status lost"
         node = KILLED if kind == "die" else self.programs.next(process.node, result,
             change.get("lock", state.lock) == me)
         if process.orphan and (node == END or self.programs.ops[node].child != process.orphan):
@@ -263,7 +248,7 @@ class Explorer:
             last = max(map(self.rank, moved), default=0)
             first = [each for each in state.processes[me - 1].there.difference(moved)
                 if self.rank(each) < last]
-            if first and not self.config.fails:  # what could not be listed may be overtaken
+            if first:
                 raise Bad(f"message {max(moved)} is handed out before {min(first)}")
 
     def say(self, state, place, disk, op, change):

@@ -72,8 +72,6 @@ class Protocol:
         self.keys = config.keys  # the key of a message, by id
         self.bound = config.bound
         self.full = config.full
-        self.signals = config.signals
-        self.fails = config.fails  # a listing can fail, so what must be proved then is proved
         self.drops = config.drops  # a process drops the queue, so places can be missing
 
     # engine/lock.sh, engine/flat.sh: the lock
@@ -91,63 +89,38 @@ class Protocol:
                 yield DIE
             if (yield exists("dropping")):
                 yield self.make_places()
-        for run in (yield self.names_in("fold")):
+        for run in (yield ls("fold")):
             yield self.fold_finish(run)
-        for flat in (yield self.names_in("unfold")):
+        for flat in (yield ls("unfold")):
             yield self.unfold_finish(flat)
         # an unfold was killed before its commit: its stage shows which bodies it has written
-        for stage in (yield self.names_in("tmp")):
+        for stage in (yield ls("tmp")):
             if not is_flat(stage):
-                yield self.bodies_remove((yield self.names_in(f"tmp/{stage}")))
+                yield self.bodies_remove((yield ls(f"tmp/{stage}")))
                 yield self.remove_trees("tmp", (stage,), "rm stage")
 
-    # engine/proof.sh, engine/slip.sh: if a glob's listing fails, it shows nothing; names_in ends
-    # with an error
-    def names_in(self, place, proved=True):
-        """names_in: a listing that fails is an error, if nothing there has to be PROVED"""
-        names = yield Op("ls", (place,), "", "proved" if proved else "")
-        if names is None:
-            yield DIE
-        return names
-
-    def paths(self, place, proved=False):
+    # engine/proof.sh, engine/slip.sh
+    def paths(self, place):
         """queue_count, find_slip: what is in PLACE or, in fold/ and head/, in its runs"""
-        names = yield self.names_in(place, proved)
+        names = yield ls(place)
         if place not in ("fold", "head"):
             return tuple(f"{place}/{name}" for name in names if not name.startswith("batch."))
         found = ()
         for run in names:
-            inside = yield self.names_in(f"{place}/{run}", proved)
-            found += tuple(f"{place}/{run}/{name}" for name in inside)
+            found += tuple(f"{place}/{run}/{name}" for name in (yield ls(f"{place}/{run}")))
         return found
 
     def slips(self, path):
         """batch_read: the slip at PATH, or the lines of a flat file"""
-        if not is_flat(path):
-            return (base(path),)
-        return (yield read(path)) or ()
+        return ((yield read(path)) or ()) if is_flat(path) else (base(path),)
 
-    def below(self, message, places, proved=False):
-        """not_below: the first path in these places that has a slip or a line of
-        MESSAGE, or of any"""
+    def below(self, message, places):
+        """not_below: the first path in these places that has a slip or a line of MESSAGE"""
         for place in places:
-            for path in (yield self.paths(place, proved)):
-                slips = yield self.slips(path)
-                if not message or message in map(slip_id, slips) and not (place == "out" and (
-                        yield exists(f"done/{base(path)}"))):
+            for path in (yield self.paths(place)):
+                if message in map(slip_id, (yield self.slips(path))):
                     return path
         return ""
-
-    def unlisted(self):
-        """nothing_ready: whether a message is ready that a glob did not show"""
-        return self.fails and (yield self.below(0, READY, True))
-
-    def moved(self, old, new, child="mv", note=""):
-        """rename_path: whether NEW is what OLD was, whatever mv's status says"""
-        done = yield mv(old, new, child, note)
-        if done == "status lost":
-            done = not (yield exists(old)) and (yield exists(new))
-        return done
 
     # drop, engine/common.sh
 
@@ -267,14 +240,14 @@ class Protocol:
         while True:
             at, name = yield self.scan()
             if not at:
-                if looked and not (yield self.unlisted()):
+                if looked:
                     yield Op("empty")
                     return ""
                 yield self.reclaim(me)
                 looked = True
             elif at == "wal" or at.startswith("head/"):
                 taken = handed_out(name, owner, deadline)
-                if (yield self.moved(f"{at}/{name}", f"out/{taken}")):
+                if (yield mv(f"{at}/{name}", f"out/{taken}")):
                     return taken
                 if self.drops and (yield exists(f"{at}/{name}")) and not (
                         yield self.drop_wait()):
@@ -285,19 +258,13 @@ class Protocol:
                 yield self.under_lock()
 
     def pop(self, me):
-        """pop, body_print, taken_settle: a signal may come before or after the marker"""
+        """pop, body_print, taken_settle: a take, and then the marker"""
         yield Op("begin")
         taken = yield self.take(me, me, 0)
         if not taken:
             return
         yield Op("print", (f"out/{taken}",), "base64")
-        # from here on a signal runs take_stopped, which gives back what is not settled
-        stopped = self.signals and (yield Op("choose", ("", "signal")))
-        if not stopped:
-            yield create(f"done/{taken}")
-            stopped = self.signals and (yield Op("choose", ("", "signal")))
-        if stopped and not (yield exists(f"done/{taken}")):
-            yield mv(f"out/{taken}", f"wal/{later(taken)}")
+        yield create(f"done/{taken}")
 
     # engine/state.sh
     def reserve(self, me, lease=1, acts=("delete", "release", "touch")):
@@ -317,7 +284,7 @@ class Protocol:
             return
         if act == "delete":
             settled = name if "@" in name else f"{name}@0+0"
-            if (yield self.moved(found, f"done/{settled}", "mv", taken)):
+            if (yield mv(found, f"done/{settled}", note=taken)):
                 yield sync(found.rpartition("/")[0] + "/", "done/")
                 yield Op("deleted", (slip_id(taken),))
         elif "out/" in found:
@@ -329,8 +296,14 @@ class Protocol:
 
     def slip_move(self, old, new, note=""):
         """slip_move: in a bounded queue under the lock, so that a count does not miss it"""
-        move = self.moved, old, new, "mv", note
-        yield (self.under_lock(*move) if self.bound else self.moved(*move[1:]))
+        if self.bound:
+            yield self.under_lock(self.slip_rename, old, new, note)
+        else:
+            yield self.slip_rename(old, new, note)
+
+    def slip_rename(self, old, new, note):
+        """slip_rename: one mv"""
+        yield mv(old, new, note=note)
 
     def find(self, message):
         """message_find: the path of the slip of MESSAGE, or nothing"""
@@ -346,11 +319,7 @@ class Protocol:
             else:
                 # a message that moved forward meanwhile is in out/ or head/; one that came back is
                 # in wal/
-                found = yield self.find_slip(message)
-                if found or not self.fails:
-                    return found
-                if not (yield self.below(message, ("out", *READY), True)):
-                    return ""
+                return (yield self.find_slip(message))
 
     def find_slip(self, message):
         """find_slip: the path of the slip of MESSAGE that is not settled, or nothing"""
@@ -406,7 +375,7 @@ class Protocol:
         slips, outs, keys, bodies = (), (), (), ()
         for name in names:
             if name in batches:
-                for path in (yield self.names_in(f"out/{name}")):
+                for path in (yield ls(f"out/{name}")):
                     lines = yield self.slips(f"out/{name}/{path}")
                     slips += lines
                     bodies += () if is_flat(path) else lines
@@ -440,14 +409,13 @@ class Protocol:
     def remove_trees(self, place, names, child):
         """batch_remove, tmp_remove: rm -rf, each directory after what is in it"""
         for name in names:
-            yield self.remove(f"{place}/{name}", (yield self.names_in(f"{place}/{name}")), child)
+            yield self.remove(f"{place}/{name}", (yield ls(f"{place}/{name}")), child)
             yield self.remove(place, (name,), child)
 
     def remove(self, place, names, child):
-        """bodies_remove: a status of failure is an error, even if the file is gone"""
+        """bodies_remove: these files"""
         for name in names:
-            if (yield rm(f"{place}/{name}", child)) == "status lost":
-                yield DIE
+            yield rm(f"{place}/{name}", child)
 
     # engine/flat.sh
     @locked
@@ -465,21 +433,22 @@ class Protocol:
     def fold_finish(self, run):
         """fold_finish: the run becomes a flat file, or goes to head/"""
         nonce = run.split(".")[2]
-        for flat in (yield self.names_in("queue")):
+        for flat in (yield ls("queue")):
             if flat.endswith(f".{nonce}"):
                 # the process that renamed it may have been killed before its sync
                 yield sync("queue/")
                 yield self.fold_remove(run, flat)
                 return
-        names = yield self.names_in(f"fold/{run}")
+        names = yield ls(f"fold/{run}")
         if not names:
             yield rmdir(f"fold/{run}")
             return
-        full = self.full and (yield Op("choose", ("written", "disk is full"))) == "disk is full"
-        if not full and (yield self.fold_write(run, names, nonce)):
-            yield self.fold_remove(run, flat_name(names, nonce))
-        else:
+        if self.full and (yield Op("choose", ("written", "disk is full"))) == "disk is full":
             yield mv(f"fold/{run}", f"head/{run}", "mv to head")
+        else:
+            flat = flat_name(names, nonce)
+            yield self.fold_write(run, names, flat)
+            yield self.fold_remove(run, flat)
 
     def fold_remove(self, run, flat):
         """fold_remove: the messages that stand in the flat file, whatever a listing says"""
@@ -491,16 +460,12 @@ class Protocol:
         yield rmdir(f"fold/{run}")
         yield sync("fold/")
 
-    def fold_write(self, run, names, nonce):
-        """fold_write: whether the flat file is there"""
-        flat = flat_name(names, nonce)
+    def fold_write(self, run, names, flat):
+        """fold_write: the flat file of these slips"""
         yield awk(f"tmp/{flat}", names)
         yield sync(f"tmp/{flat}", f"fold/{run}/", "fold/", "wal/")
-        if not (yield self.moved(f"tmp/{flat}", f"queue/{flat}", "mv flat")):
-            yield rm(f"tmp/{flat}", "rm flat")
-            return False
+        yield mv(f"tmp/{flat}", f"queue/{flat}", "mv flat")
         yield sync("queue/")
-        return True
 
     @locked
     def unfold(self, flat):
@@ -538,10 +503,10 @@ class Protocol:
         batch = f"batch.{me}"
         got = yield self.bulk_choose(batch)
         if got:
-            for name in (yield self.names_in(f"out/{batch}")):
+            for name in (yield ls(f"out/{batch}")):
                 yield Op("print", (f"out/{batch}/{name}",), "awk")
             yield self.bulk_settle(batch)
-        elif self.fails:
+        else:
             yield Op("empty")
 
     @locked
@@ -557,9 +522,7 @@ class Protocol:
         while True:
             at, name = yield self.scan()
             if not at:
-                if not (yield self.unlisted()):
-                    return False
-                continue
+                return False
             _, elsewhere = yield self.scan(at)
             names = yield ls(at)
             if at != "queue":
@@ -572,7 +535,7 @@ class Protocol:
                 yield mkdir(f"out/{batch}")
                 for each in chosen:
                     yield mv(f"{at}/{each}", f"out/{batch}/{each}", "mv batch")
-                if (yield self.names_in(f"out/{batch}")):
+                if (yield ls(f"out/{batch}")):
                     return True
                 yield rmdir(f"out/{batch}")
 
@@ -586,7 +549,7 @@ class Protocol:
     def tidy(self):
         """checkpoint_locked, tmp_sweep: under the lock"""
         yield self.sweep()
-        yield self.remove_trees("tmp", (yield self.names_in("tmp")), "rm tmp")
+        yield self.remove_trees("tmp", (yield ls("tmp")), "rm tmp")
 
     @locked
     def boot(self, me):
