@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from conftest import ROOT, need
-from engine import carriers
+from engine import carriers, children
 
 from crash.gate import gate
 from crash.gate.gate import SPACE, Fault, available, run
@@ -49,10 +49,10 @@ def marked():
     """An environment that marks its processes. None of them may be left at the end, not even as a
     zombie."""
     mark = f"GATE_TEST={os.getpid()}.{id(object())}"
-    before = set(gate._children("self"))
+    before = set(children("self"))
     yield dict(os.environ, **dict([mark.split("=")]))
     assert carriers(mark) == {}
-    assert set(gate._children("self")) - before == set()
+    assert set(children("self")) - before == set()
 
 
 def sh(script, root, *args, **more):

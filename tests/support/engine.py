@@ -16,7 +16,7 @@ import pytest
 from conftest import LIB, Result, need, wait_for
 
 from crash.gate import processes
-from crash.gate.processes import kill
+from crash.gate.processes import children, kill, words as words_of  # noqa: F401
 
 Reserved = namedtuple("Reserved", "receipt id tries length body")
 
@@ -102,24 +102,6 @@ def loop(flatq, script, *args, timeout=600):
     )
     assert done.returncode == 0, done
     return Result(done.returncode, done.stdout, done.stderr)
-
-
-def children(pid):
-    """The processes that pid has started and that still exist."""
-    try:
-        with open(f"/proc/{pid}/task/{pid}/children") as numbers:
-            return [int(number) for number in numbers.read().split()]
-    except OSError:
-        return []
-
-
-def words_of(pid):
-    """The command line of a process, each word with a NUL behind it; empty if it is gone, a zombie,
-    or just now in execve()."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
 
 
 def command_of(pid):

@@ -166,7 +166,7 @@ class Runner:
         waited = [process for process in processes if process.returncode is not None]
         pids = left(*waiting) if waiting else []
         for pid in left(*waited) if waited else []:
-            carried = living.environment(pid)
+            carried = living.words(pid, "environ")
             if os.fsencode(self.home) in carried or os.fsencode(self.spool) in carried:
                 pids.append(pid)
         return pids

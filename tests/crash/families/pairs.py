@@ -35,7 +35,7 @@ from typing import Any
 from . import crash
 from .. import memo
 from ..gate import gate
-from ..gate.processes import wait_for
+from ..gate.processes import wait_for, with_children
 from ..judge import layout, oracle, trees
 from ..scenarios import Scenario, System, Words, build, fill, http, killed, pushes, v
 from ..trials import Family, Options, Seen, Trial
@@ -216,7 +216,7 @@ def _beside(system: System, words: Words, spool: Path) -> subprocess.Popen[bytes
     process = subprocess.Popen(system.argv(words[:-1]), env=system.environment(spool),
         stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
     os.close(stdin)
-    wait_for(lambda: process.poll() is not None or _blocked(list(gate._tree(process.pid))),
+    wait_for(lambda: process.poll() is not None or _blocked([*with_children(process.pid)]),
         f"{words} ends, or waits for a lock")
     return process
 

@@ -3,12 +3,12 @@
 Mechanism
     A forked child installs a seccomp filter, hands its listener over (SCM_RIGHTS) and execs the
     command. Every call of _TABLE that is of the `kinds` wanted, by any process of the tree, stops
-    *before* it happens, until `_Gate.watch`, the one loop, has answered. The loop reads the caller's memory
-    and /proc/PID to learn which file is meant. Calls on the watched root or below it, and writes to
-    the standard output, are counted over the whole tree (1, 2, 3 ...) and recorded; all others go
-    on. A `Fault` strikes one count. Calls that copy without a write are refused, so that cat and mv
-    fall back to calls that are seen. This process is the subreaper of its descendants, so a run
-    ends only when all of them are dead and reaped.
+    *before* it happens, until `_Gate.watch`, the one loop, has answered. The loop reads the
+    caller's memory and /proc/PID to learn which file is meant. Calls on the watched root or below
+    it, and writes to the standard output, are counted over the whole tree (1, 2, 3 ...) and
+    recorded; all others go on. A `Fault` strikes one count. Calls that copy without a write are
+    refused, so that cat and mv fall back to calls that are seen. This process is the subreaper of
+    its descendants, so a run ends only when all of them are dead and reaped.
 
 Limits
     - Needs Linux 5.19 and x86-64, no privilege: see `available`.
@@ -42,9 +42,11 @@ import struct
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Union
+
+from .processes import children, with_children
 
 AnyPath = Union[str, bytes, "os.PathLike[str]"]
 #: Kinds of call that need room, which ENOSPC and EDQUOT strike (on some file systems "rename" too).
@@ -151,11 +153,11 @@ fsync 74 sync f0 | fdatasync 75 sync f0 | syncfs 306 sync f0 | rename 82 rename 
 renameat 264 rename a0 a2 | renameat2 316 rename a0 a2 x4 | unlink 87 unlink p0
 unlinkat 263 unlink a0 x2 | rmdir 84 rmdir p0 | mkdir 83 mkdir p0 x1 | mkdirat 258 mkdir a0 x2
 mknod 133 mknod p0 x1 | mknodat 259 mknod a0 x2 | copy_file_range 326 EXDEV | sendfile 40 EINVAL
-splice 275 EINVAL
-stat 4 look p0 | lstat 6 look p0 | newfstatat 262 look a0 | statx 332 look a0 | access 21 look p0 | faccessat 269 look a0
-faccessat2 439 look a0 | readlink 89 look p0 | readlinkat 267 look a0 | chdir 80 look p0
-getdents64 217 list f0 | read 0 read f0 | pread64 17 read f0 | readv 19 read f0 | clone 56 fork
-clone3 435 fork | fork 57 fork | vfork 58 fork | execve 59 exec t0 | exit_group 231 exit
+splice 275 EINVAL | stat 4 look p0 | lstat 6 look p0 | newfstatat 262 look a0 | statx 332 look a0
+access 21 look p0 | faccessat 269 look a0 | faccessat2 439 look a0 | readlink 89 look p0
+readlinkat 267 look a0 | chdir 80 look p0 | getdents64 217 list f0 | read 0 read f0
+pread64 17 read f0 | readv 19 read f0 | clone 56 fork | clone3 435 fork | fork 57 fork
+vfork 58 fork | execve 59 exec t0 | exit_group 231 exit
 """
 #: A shell asks to hear of its children's ends: see Limits.
 _SIGACTION = 13
@@ -181,7 +183,7 @@ def _filter(kinds: frozenset[str]) -> bytes:
     # The kernel begins a fork anew if SIGCHLD comes meanwhile, and would count it twice: so forks
     # stop only where they are counted, and then with all that only look, which makes that rare
     stop = READS | ENDS | FORKS | EXECS if kinds >= FORKS else kinds
-    for number, (name, kind, where) in _CALLS.items():
+    for number, (_, kind, where) in _CALLS.items():
         if kind == "open" and "look" not in stop:
             code += [(equal, 0, 4, number), (load, 0, 0, 16 + 8 * where[1][1]),
                 (bits, 0, 1, _MAKES), (end, 0, 0, notify), (end, 0, 0, allow)]
@@ -204,20 +206,6 @@ def _syscall(name: str, number: int, *args: int) -> int:
     if value < 0:
         raise OSError(ctypes.get_errno(), f"{name}: {os.strerror(ctypes.get_errno())}")
     return value
-
-
-def _children(pid: int | str) -> list[int]:
-    found: list[int] = []
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        for task in os.listdir(f"/proc/{pid}/task"):
-            found += map(int, _read(f"/proc/{pid}/task/{task}/children").split())
-    return found
-
-
-def _tree(pid: int) -> Iterator[int]:
-    yield pid
-    for child in _children(pid):
-        yield from _tree(child)
 
 
 def _read(path: str, size: int = 65536, offset: int = 0) -> bytes:
@@ -249,7 +237,7 @@ class _Gate:
         self.met = 0  # the number of counted calls that the fault means
         self.struck: tuple[str, ...] = ()  # the paths of the first call that it struck
         self.child = 0  # 0 before the fork, and again when it has been reaped
-        self.before, self.filters = set(_children("self")), _status("self", b"Seccomp_filters")
+        self.before, self.filters = set(children("self")), _status("self", b"Seccomp_filters")
         self.files = contextlib.ExitStack()
         self.line, self.far = map(self.files.enter_context, socket.socketpair(socket.AF_UNIX,
             socket.SOCK_SEQPACKET))
@@ -365,7 +353,7 @@ class _Gate:
         """Reap the dead processes of the run; return what is left of the command and its orphans,
         which we adopted."""
         left = []
-        for pid in _children("self"):
+        for pid in children("self"):
             if pid == self.child or pid not in self.before and _status(pid,
                     b"Seccomp_filters") > self.filters:
                 done, status = os.waitpid(pid, os.WNOHANG)
@@ -389,7 +377,7 @@ class _Gate:
                 return
             if time.monotonic() > bound:
                 raise TimeoutError(errnos.ETIMEDOUT, f"processes that do not die: {left}")
-            for pid in (pid for root in left for pid in _tree(root) if kill):
+            for pid in (pid for top in left for pid in with_children(top) if kill):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             time.sleep(0.0002)
@@ -588,11 +576,11 @@ def run(argv: Sequence[str], root: AnyPath, *, env: Mapping[str, str] | None = N
     """Run `argv` behind a gate on the directory `root`; nothing of it is left when this returns.
 
     env, cwd, stdin: as in subprocess. timeout: seconds for all. linger: seconds that the rest of
-    the tree may go on after the command itself has ended. each(call, stdout, stderr) is called before each counted call, which waits meanwhile: what lies
-    below the root then is what a kill of the whole tree at that call leaves; the streams are what
-    has come so far. kinds: count only calls of these kinds, of READS, ENDS, FORKS and EXECS, and no
-    changes; once a fault has struck that does not last, later calls pass uncounted. Raises OSError
-    if the gate cannot be set up."""
+    the tree may go on after the command itself has ended. each(call, stdout, stderr) is called
+    before each counted call, which waits meanwhile: what lies below the root then is what a kill
+    of the whole tree at that call leaves; the streams are what has come so far. kinds: count only
+    calls of these kinds, of READS, ENDS, FORKS and EXECS, and no changes; once a fault has struck
+    that does not last, later calls pass uncounted. Raises OSError if the gate cannot be set up."""
     before = ctypes.c_int()
     _LIBC.prctl(_GET_SUBREAPER, ctypes.addressof(before), 0, 0, 0)
     with contextlib.ExitStack() as stack:  # undone from the last to the first
