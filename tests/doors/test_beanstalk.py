@@ -20,8 +20,7 @@ from engine import (
     alive, child_named, children, faulty, lies, next_hundredth, push, reserve)
 from servers import module
 from stalk import (
-    Client, Debians, Direct, briefly, by_socat, compare, converse, differences, in_pieces, over_tcp,
-    parent, recorded, talk)
+    Client, Debians, Direct, briefly, compare, converse, differences, parent, recorded, talk)
 from stalk_talks import DIFFERENT, LONG, TALKS
 
 
@@ -201,11 +200,12 @@ def test_who_waits_sleeps_until_it_is_woken(shell, timeless, first, last):
     (worker, handler), (producer, _) = connected(timeless, 2)
     for command in first:
         assert producer.ask(command) in (b"INSERTED 1\r\n", b"PAUSED\r\n")
+    assert not children(handler.pid)
     worker.send(b"reserve\r\n")
     for _ in range(3):
         assert timeless.clock.asleep(handler) == 2
         timeless.clock.advance(2)
-    assert timeless.clock.asleep(handler) == 2
+    assert timeless.clock.asleep(handler) == 2 and len(children(handler.pid)) == 1
     assert producer.ask(last) in (b"INSERTED 1\r\n", b"PAUSED\r\n")
     assert worker.reply() == b"RESERVED 1 1\r\nx\r\n"
 
@@ -284,17 +284,6 @@ def test_who_waits_is_not_idle(launched):
     assert waiting.until(lambda: waiting.got.endswith(b"\r\n\r\npage"), 60), waiting.got
 
 
-def test_large_answers_do_not_wait_for_the_client(flatq):
-    client, theirs = over_tcp(flatq, "beanstalk")
-    with theirs:
-        client.put(b"x" * 1000)
-        client.put(b"x" * 1001)
-        assert client.ask(b"peek 1").startswith(b"FOUND 1 1000")
-        assert not in_pieces(theirs), "that goes out in one piece"
-        assert client.ask(b"peek 2").startswith(b"FOUND 2 1001") and in_pieces(theirs)
-        client.close()
-
-
 @pytest.mark.parametrize("commands, tube", [
     ("list-tubes; stats; peek 99; reserve-with-timeout 0", "-"), ("use c; peek 99", "c"),
     ("use c; peek-ready", "c"), ("use c; put 0 0 9 0\r\n", "c"), ("watch a; reserve; use c", "c"),
@@ -352,17 +341,11 @@ def test_held_jobs_come_back(launched, what, waits):
 
 
 @pytest.mark.parametrize("how", ["half", "whole"])
-@pytest.mark.parametrize("served", ["socketpair", "socat"])
-def test_a_client_that_goes_with_commands_behind_a_reserve(flatq, clock, stub, free_port, served,
-        how):
+def test_a_client_that_goes_with_commands_behind_a_reserve(flatq, clock, stub, how):
     """The client sends commands behind a reserve that waits, and goes. Nobody reads them, and there
     is no ncat to notice. The handler must still notice at its next look."""
     clock.runs_sleep(stub)
-    if served == "socat":
-        by_socat(flatq, "beanstalk", free_port)
-        client = Client(socket.create_connection(("127.0.0.1", free_port), 60))
-    else:
-        client = Direct(flatq).connect()
+    client = Direct(flatq).connect()
     held = client.put(b"x")
     assert client.ask(b"reserve").startswith(b"RESERVED ")
     client.send(b"reserve\r\nlist-tube-used\r\n")
@@ -634,23 +617,6 @@ def test_processes(flatq, sync):
         before = after
     client.close()
     assert not wrong
-
-
-def test_processes_that_a_connection_holds(launched):
-    """The handler and ncat's fork; one more while the connection waits."""
-    one = launched()
-    clients = [one.connect() for _ in range(3)]
-
-    def started():
-        """How many processes each handler has started that live."""
-        return [len(children(pid)) for pid in one.handlers()]
-
-    for client in clients:
-        assert client.ask(b"watch jobs") == b"WATCHING 2\r\n"
-    wait_for(lambda: started() == [0, 0, 0])
-    for client in clients:
-        client.send(b"reserve\r\n")
-    wait_for(lambda: one.settled(None, 3) and started() == [1, 1, 1], "three clients that wait")
 
 
 def test_the_end_of_a_pipe(flatq):

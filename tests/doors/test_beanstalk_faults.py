@@ -204,14 +204,6 @@ def test_a_tube_is_made_by_its_first_job(shell, flatq):
     assert [path.name for path in flatq.spool.glob("tube-*")] == ["tube-7"]
 
 
-def test_launch_leaves_connections_of_inetd_alone(flatq, launched):
-    client = Direct(flatq).connect()
-    assert client.ask(b"list-tube-used") == b"USING default\r\n"
-    launched().connect().ask(b"list-tube-used")
-    mine, = flatq.spool.glob(".doors/0/*-*")
-    assert mine.exists() and b"current-connections: 1\n" in client.ask(b"stats")
-
-
 @pytest.mark.parametrize("door, asked, found", [("beanstalk", b"peek 1\r\n", b"FOUND 1 4"),
     ("beanstalk", b"peek-ready\r\n", b"FOUND 1 4"),
     ("small-stalk", b"peek-ready\r\n", b"FOUND 1")])

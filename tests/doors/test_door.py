@@ -445,8 +445,6 @@ def test_a_large_answer_to_a_slow_client(door, flatq, mode):
             assert time.monotonic() - began > 1.2, "the client took longer than the idle limit"
         assert one.ask(b"@release " + head.split()[0] + b"\n") == b"\nok\n"
     assert one.ask(b"peek\n") == body
-    assert one.ask(b"push -n %d jobs\n" % len(body) + body, half_close=False) == b"2\n"
-    assert one.ask(b"pop jobs default\n") == body == pop(flatq)
 
 
 # ---- clients that go wrong: those of crash/families/clients.py, and these

@@ -249,7 +249,7 @@ def test_api_key(shell, flatq):
     # the path is checked before the key, and the method and the parameters after it
     for status, *words in [
         (404, "PUT", "/x"), (401, "PUT", "/queue?visibility-timeout=x"), (401, "GET", "/metrics"),
-        (401, "GET", "/queue?visibility-timeout=x"), (401, "GET", "/"),
+        (401, "GET", "/queue?visibility-timeout=x"), (401, "GET", "/?queue=none"),
         (405, "PUT", "/queue?group-id=", None, f"API-Key: {key}"),
     ]:
         assert ask_status(flatq, *words, env={"API_KEY": key}) == status, words
@@ -435,16 +435,22 @@ def test_keep_alive_of_many_requests(flatq):
     assert many < 8 * few, "four times as many cost four times as much"
 
 
-def test_answers_do_not_wait_for_the_client(flatq):
-    """A head and its body are two writes. The second must not wait for the client's acknowledgement
-    of the first."""
-    posted(flatq, "g", b"x")
-    client, theirs = over_tcp(flatq, "http")
+@pytest.mark.parametrize("door, first, second", [
+    # a new connection is acknowledged at once
+    ("http", *[request("GET", "/queue?visibility-timeout=0")] * 2),
+    # 1000 bytes go out in one piece
+    ("beanstalk", b"peek 1\r\n", b"peek 2\r\n")])
+def test_answers_do_not_wait_for_the_client(flatq, door, first, second):
+    """Of an answer in two writes, the second must not wait for the client's acknowledgement of the
+    first."""
+    for size in (1000, 1001):
+        push(flatq, b"x" * size)
+    client, theirs = over_tcp(flatq, door)
     with theirs:
-        for first in (True, False):
-            client.send(request("GET", "/queue?visibility-timeout=0"))
-            assert client.until(lambda: client.got.endswith(b"\r\n\r\nx"), 20)
-            assert in_pieces(theirs) != first, "a new connection is acknowledged at once"
+        for sent, pieces in ((first, False), (second, True)):
+            client.send(sent)
+            assert client.until(lambda: client.got.rstrip().endswith(b"x" * 1000), 20)
+            assert in_pieces(theirs) == pieces, sent
             client.got = b""
         client.close()
 
@@ -833,10 +839,7 @@ def test_pages(awk, flatq):
     """One page has all queues. One page for each queue has the messages that come next, the buried
     ones with their reasons, and the last events. No text of a message, a name or a log becomes
     markup."""
-    said = page(flatq)
-    for text in ("0 queues", "Nothing yet", 'curl "http://flatq/queue?group-id=mails" -d hello',
-                 "flatq push mails"):
-        assert text in said
+    assert 'curl "http://flatq/queue?group-id=mails" -d hello' in page(flatq)
     strange, shown, plain = "%C3%A9%3Cb%3E%26%22%FF", '\u00e9<b>&"\ufffd', "a/b.c$24+;(_)"
     flatq("create", "-b", "5000", "-m", "3", plain, check=0)
     posted(flatq, strange, *(b"<i>%d&\xe2\x82\xac\x00\xff</i>" % n + b"x" * 200 for n in range(3)))
@@ -879,11 +882,6 @@ def test_pages(awk, flatq):
     for name, status in (("none", 404), ("..%2F", 404), ("", 404), ("%zz", 400),
                          ("deep&queue=deep", 422), ("a" * 3000, 422)):
         assert ask_status(flatq, "GET", f"/?queue={name}") == status, name
-    [head] = talk(flatq, request("HEAD", "/?queue=deep"), heads=[0])
-    assert head.status == 200 and int(head.headers["content-length"]) > 1000
-    for target, status in (("/", 200), ("/?queue=deep", 200), ("/?queue=none", 404)):
-        both = request("GET", target), request("GET", target, None, "api-key: a-key")
-        assert statuses(flatq, *both, env={"API_KEY": "a-key"}) == [401, status]
 
 
 def test_pages_believe_no_log(flatq):
