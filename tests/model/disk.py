@@ -12,9 +12,6 @@ Digits are single, so that names sort as the real ones do. The disk is a dict fr
 "" for an empty file, DIRECTORY, a tuple of words for others. Every function takes the dict and
 changes it."""
 
-from collections import Counter
-from functools import lru_cache
-
 DIRECTORY = "directory"
 
 
@@ -41,10 +38,6 @@ def later(name):
     return f"{priority}.{message}.{int(version) + 1}"
 
 
-def handed_out(slip, owner, deadline):
-    return f"{later(slip)}@{owner}+{deadline}"
-
-
 def owner_and_deadline(name):
     """Of a slip or a batch in out/."""
     if name.startswith("batch."):
@@ -67,9 +60,8 @@ def below(disk, path):
 
 def gone(disk, path):
     """Whether the directory of PATH does not exist: one below a place, or what drop has removed."""
-    place = path.partition("/")[0]
-    return (path.count("/") > 1 and path.rpartition("/")[0] not in disk or f"gone/{place}" in disk
-        or "gone/q" in disk and place not in ("ids", "range"))
+    return (path.count("/") > 1 and path.rpartition("/")[0] not in disk or "gone/q" in disk
+        or f"gone/{path.partition('/')[0]}" in disk)
 
 
 #: the operations of `act`
@@ -108,10 +100,10 @@ def act(disk, kind, path="", more=""):
     return True
 
 
-def messages(disk, path):
-    """The ids of the messages whose slips or lines are at PATH or below it."""
+def messages(disk, *paths):
+    """The ids of the messages whose slips or lines are at these paths or below them."""
     found = []
-    for each in below(disk, path):
+    for each in (each for path in paths for each in below(disk, path)):
         place, content = each.split("/")[0], disk[each]
         if not (content == DIRECTORY or place in ("body", "keys", "range", "old")
                 or base(each).startswith("batch.")):
@@ -119,45 +111,7 @@ def messages(disk, path):
     return found
 
 
-def ready(disk):
-    """For each id, how many slips (or lines) it has in places where a take finds it. Each state of
-    a fold counts once."""
-    count = Counter()
-    nonces = {path.rpartition(".")[2] for path in disk if path.startswith("queue/")}
-    unfolded = {path.split("/")[1] for path in disk if path.startswith("head/")}
-    for path, content in disk.items():
-        place, _, name = path.partition("/")
-        if content == DIRECTORY or place not in ("wal", "fold", "queue", "unfold", "head"):
-            continue
-        # a run whose flat file is committed is a copy, and so is a flat file whose slips are in
-        # head/, until they are removed
-        if place == "fold" and name.split("/")[0].rpartition(".")[2] in nonces:
-            continue
-        if place == "unfold" and (flat_run(name) in unfolded or f"tmp/{flat_run(name)}" not
-                in disk):
-            continue
-        count.update(messages(disk, path))
-    return count
-
-
-def in_flight(disk):
-    """As `ready`, for messages that are handed out and not settled."""
-    return Counter(message for path, content in disk.items()
-        if path.startswith("out/") and content != DIRECTORY
-        and f"done/{path.split('/')[1]}" not in disk for message in messages(disk, path))
-
-
 def slips(disk):
     """The path and the id of each slip in wal/ and head/."""
     return {path: slip_id(path) for path, content in disk.items()
         if content != DIRECTORY and path.startswith(("wal/", "head/"))}
-
-
-@lru_cache(100_000)
-def misplaced(frozen):
-    """What is wrong with the places of the messages, if anything."""
-    disk = dict(frozen)
-    for message, count in (ready(disk) + in_flight(disk)).items():
-        if count > 1:
-            return f"message {message} is in {count} places"
-    return ""

@@ -6,13 +6,11 @@ are, and the shortest run that ends badly."""
 
 import time
 from collections import Counter, deque
-from dataclasses import dataclass
-from itertools import combinations
 from typing import NamedTuple
 
 import disk as files
 from programs import END, Programs
-from protocol import Protocol
+from protocol import READY, Protocol
 
 KILLED = -2
 NONE = frozenset()
@@ -25,7 +23,7 @@ class Bad(Exception):
 class Process(NamedTuple):
     node: int                # where it is
     orphan: str = ""         # the command that lives on after its shell was killed
-    listing: tuple = ()      # under way: what must be seen, and what may be
+    opened: tuple | None = None  # what a listing under way has seen
     # ids acknowledged and ready since its take began; for a push: ids settled before it
     there: frozenset = NONE
 
@@ -47,11 +45,8 @@ class State(NamedTuple):
             *self.processes[place + 1:]), **change)
 
 
-@dataclass
-class Outcome:
+class Outcome(NamedTuple):
     states: int
-    steps: int
-    seconds: float
     complete: bool           # False: stopped by a limit
     bad: str = ""
     trace: tuple = ()
@@ -64,7 +59,7 @@ class Explorer:
         self.programs = Programs(() if config.power else ("sync", "syncfs"))
         self.recovery = Programs(("sync", "syncfs"))
         self.recovered = {}
-        self.steps = 0
+        self.label = ""      # of the step that is tried
 
     def first(self):
         config = self.config
@@ -75,34 +70,26 @@ class Explorer:
             frozenset([(disk, NONE)] if config.power else ()))
 
     def run(self, seconds=60.0, most=10_000_000):
-        began = time.monotonic()
+        end = time.monotonic() + seconds
         first = self.first()
         parents = {first: None}
         todo = deque([first])
-
-        def outcome(*rest):
-            return Outcome(len(parents), self.steps, time.monotonic() - began, *rest)
-
         while todo:
             state = todo.popleft()
-            for label, make in self.successors(state):
-                self.steps += 1
-                try:
-                    reached = make()
-                    if reached in parents:
-                        continue
-                    parents[reached] = state, label
-                    self.check(reached)
-                except Bad as bad:
-                    return outcome(False, str(bad), self.trace(parents, state, label))
-                todo.append(reached)
-            if len(parents) > most or time.monotonic() - began > seconds:
-                return outcome(False)
-        return outcome(True)
+            try:
+                for reached in self.successors(state):
+                    if reached not in parents:
+                        parents[reached] = state, self.label
+                        self.check(reached)
+                        todo.append(reached)
+            except Bad as bad:
+                return Outcome(len(parents), False, str(bad), self.trace(parents, state))
+            if len(parents) > most or time.monotonic() > end:
+                return Outcome(len(parents), False)
+        return Outcome(len(parents), True)
 
-    @staticmethod
-    def trace(parents, state, label):
-        lines = [label]
+    def trace(self, parents, state):
+        lines = [self.label]
         while parents[state]:
             state, label = parents[state]
             lines.append(label)
@@ -123,26 +110,19 @@ class Explorer:
                 continue
             stuck = False
             for words, result in self.results(state, process, op):
-                yield f"{name} {words}", lambda place=place, op=op, result=result: self.step(state,
-                    place, op, result)
+                self.label = f"{name} {words}"
+                yield self.step(state, place, op, result)
             if (state.kills and not process.orphan and process.node != self.begun[place]
                     and method != "clock"):
-                for child in {"", op.child}:
-                    goes_on = child and f", its {child.split()[0]} goes on"
-                    yield f"{name} KILLED{goes_on}", lambda place=place, child=child: self.kill(
-                        state, place, child)
+                self.label = f"{name} KILLED"
+                yield state.put(place, Process(KILLED), kills=state.kills - 1,
+                    lock=0 if state.lock == place + 1 else state.lock)
+                if op.child:
+                    self.label += f", its {op.child.split()[0]} goes on"
+                    yield state.put(place, Process(process.node, op.child), kills=state.kills - 1)
         if waiting and stuck:
-            yield "everybody waits", self.deadlock
-
-    @staticmethod
-    def deadlock():
-        raise Bad("nobody can go on")
-
-    @staticmethod
-    def kill(state, place, child):
-        process = Process(state.processes[place].node if child else KILLED, child)
-        return state.put(place, process, kills=state.kills - 1,
-            lock=0 if not child and state.lock == place + 1 else state.lock)
+            self.label = "everybody waits"
+            raise Bad("nobody can go on")
 
     def results(self, state, process, op):
         """(words, result) for every result that the operation can have. A listing that was only
@@ -150,15 +130,12 @@ class Explorer:
         kind, args = op.kind, op.args
         if kind == "ls":
             names = files.listing(dict(state.disk), args[0])
-            if not self.config.torn:
-                seen = [names]
-            elif not process.listing:
-                yield f"opens {args[0]}/", "opened"
-                return
-            else:
-                must, may = process.listing
-                seen = [tuple(sorted(must.union(more))) for size in range(len(may - must) + 1)
-                    for more in combinations(sorted(may - must), size)]
+            seen = [names]
+            if self.config.torn:
+                if process.opened is None:
+                    yield f"opens {args[0]}/", "opened"
+                    return
+                seen.append(tuple(name for name in names if name in process.opened))
             for names in seen:
                 yield f"lists {args[0]}/: {' '.join(names) or 'none'}", names
         elif kind == "choose":
@@ -171,8 +148,7 @@ class Explorer:
         process, disk = state.processes[place], dict(state.disk)
         me, change, (kind, args) = place + 1, {}, op[:2]
         if result == "opened":
-            names = frozenset(files.listing(disk, args[0]))
-            return state.put(place, process._replace(listing=(names, names)))
+            return state.put(place, process._replace(opened=files.listing(disk, args[0])))
         if kind in files.ACTS and result is None:
             if kind == "mv":
                 self.before_move(state, me, disk, *args, op.note)
@@ -198,23 +174,14 @@ class Explorer:
                 raise Bad("ends with the lock")
             change["lock"] = 0
         there = change.pop("there", process.there)
-        process = Process(node) if node < 0 else Process(node, process.orphan, (), there)
+        process = Process(node) if node < 0 else Process(node, process.orphan, None, there)
         reached = state.put(place, process, disk=frozenset(disk.items()), **change)
-        if reached.disk != state.disk:
-            taken = kind == "mv" and args[1].startswith(("out/", "done/"))
-            moved = frozenset(files.messages(disk, args[1]) if taken else ())
-            reached = reached._replace(processes=tuple(self.seen(disk, moved, *each)
-                for each in zip(reached.processes, self.config.processes)))
+        if kind == "mv" and result and args[1].startswith(("out/", "done/")):
+            moved = frozenset(files.messages(disk, args[1]))
+            reached = reached._replace(processes=tuple(each if config[1] == "push" else
+                each._replace(there=each.there - moved)
+                for each, config in zip(reached.processes, self.config.processes)))
         return reached
-
-    def seen(self, disk, moved, process, config):
-        """The process, after a change of the disk: MOVED are no longer ready, and what its listing
-        may see is more, and what it must see is less."""
-        if process.listing:
-            names = frozenset(files.listing(disk, self.programs.ops[process.node].args[0]))
-            must, may = process.listing
-            process = process._replace(listing=(must & names, may | names))
-        return process if config[1] == "push" else process._replace(there=process.there - moved)
 
     @staticmethod
     def is_dead(state, pid):
@@ -263,12 +230,12 @@ class Explorer:
                 raise Bad("settles what it has no longer")
             settled = files.messages(disk, taken)
         elif kind == "create" and args[0].startswith("wal/"):
-            self.pushed(disk, files.slip_id(args[0]))
+            self.pushed(state, disk, files.slip_id(args[0]))
         elif kind == "begin" and args:
             change["there"] = state.acked if self.config.ids else state.settled
         elif kind == "begin":
-            ready = files.ready(disk).keys() - files.in_flight(disk).keys()
-            change["there"] = (state.acked & ready) - state.settled
+            ready = state.acked.intersection(files.messages(disk, *READY))
+            change["there"] = ready.difference(files.messages(disk, "out"), state.settled)
         elif kind == "empty" and there:
             raise Bad(f"says empty, though {min(there)} was there all the time")
         elif kind == "deleted":
@@ -287,8 +254,8 @@ class Explorer:
         if settled:
             change["settled"] = state.settled.union(settled)
 
-    def pushed(self, disk, message):
-        there = files.ready(disk).keys() | files.in_flight(disk).keys()
+    def pushed(self, state, disk, message):
+        there = {*files.messages(disk, "out", *READY)} - state.settled
         if self.config.bound and len(there) > self.config.bound:
             raise Bad(f"{len(there)} messages in a queue of {self.config.bound}")
         keys = self.config.keys
@@ -303,8 +270,6 @@ class Explorer:
         promised."""
         if self.config.ids:
             return
-        if wrong := files.misplaced(state.disk):
-            raise Bad(wrong)
         if self.config.power:
             for cut in {cut for cut, _ in state.cuts}:
                 self.check_recovered(state, cut, "boot", state.deleted)
@@ -329,11 +294,14 @@ class Explorer:
     def recover(self, disk, method):
         """How often each message is there after recovery, what is wrong with the files that are
         left, and which messages were damaged."""
+        for message, count in Counter(files.messages(disk, "wal", "queue", "head", "out")).items():
+            if count > 1:
+                return Counter(), f"message {message} is in {count} places", NONE
         programs, damaged, lock = self.recovery, NONE, False
         node = programs.start(getattr(self.protocol, method)(0))
         for _ in range(400):
             if node == END:
-                count = files.ready(disk)
+                count = Counter(files.messages(disk, *READY))
                 return count, self.left_over(disk, count), damaged
             kind, args = programs.ops[node][:2]
             result = {"dead": True, "clock": 9, "choose": "written"}.get(kind)
@@ -378,7 +346,7 @@ class Explorer:
         for path in [*damaged, *(path for path in disk if path.startswith("queue/")
                 and disk[path] == ("torn",))]:
             del disk[path]
-        slips, there = files.slips(disk).values(), files.ready(disk)
+        slips, there = files.slips(disk).values(), files.messages(disk, *READY)
         for path in list(disk):
             if (path.startswith("body/") and int(path[5:]) not in slips
                     or path.startswith("keys/") and disk[path][0] not in there):

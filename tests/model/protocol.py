@@ -3,7 +3,7 @@ lib/ that its docstring names in front of its colon."""
 
 from functools import wraps
 
-from disk import base, flat_run, handed_out, is_flat, later, owner_and_deadline, slip_id
+from disk import base, flat_run, is_flat, later, owner_and_deadline, slip_id
 from programs import Call, Op, calls
 
 #: the process ends with an error, and gives up all that it holds
@@ -246,7 +246,7 @@ class Protocol:
                 yield self.reclaim(me)
                 looked = True
             elif at == "wal" or at.startswith("head/"):
-                taken = handed_out(name, owner, deadline)
+                taken = f"{later(name)}@{owner}+{deadline}"
                 if (yield mv(f"{at}/{name}", f"out/{taken}")):
                     return taken
                 if self.drops and (yield exists(f"{at}/{name}")) and not (
