@@ -12,7 +12,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from conftest import ROOT, need
 from engine import carriers, children
 
 from crash.gate import gate
@@ -124,8 +123,7 @@ def test_copying_falls_back_to_writes(root):
         and path.stat().st_dev != root.stat().st_dev]
     away = (elsewhere or [root.parent])[0] / f"gate.{os.getpid()}"
     away.write_bytes(b"y" * 5000)
-    result = sh('cp a b; cat a >c; cp --reflink=auto a d 2>/dev/null || cp a d; mv "$1" e', root,
-        str(away))
+    result = sh('cp a b; cat a >c; mv "$1" d', root, str(away))
     assert result.status == 0 and {len(data) for data in files(root).values()} == {5000}
     assert {call.paths[0] for call in result.calls if call.kind == "write"} >= {"b", "c", "d"}
 
@@ -225,24 +223,6 @@ def test_a_signal_does_not_count_a_call_twice(root):
         "signal.setitimer(signal.ITIMER_REAL, 1e-4, 1e-4)\n"
         "for turn in range(200): open('f', 'w').close()")
     assert kinds(run([sys.executable, "-c", script], root, cwd=root)) == ["open"] * 200
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give up its rights")
-def test_unprivileged(tmp_path):
-    """Root gives up all its rights, and the gate still works."""
-    need("setpriv")
-    script = (f"import sys; sys.path.insert(0, {str(ROOT / 'tests')!r})\n"
-        "from crash.gate.gate import *\n"
-        "print(available())")
-    drop = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
-    for python in (sys.executable, "/usr/bin/python3"):
-        command = [*drop, python, "-B", "-c"]
-        if subprocess.run([*command, "import ctypes"], capture_output=True, cwd="/",
-                timeout=100).returncode == 0:
-            done = subprocess.run([*command, script], capture_output=True, cwd="/", timeout=100)
-            assert (done.stdout, done.stderr) == (b"(True, '')\n", b"")
-            return
-    pytest.skip("user 65534 can run no Python here")
 
 
 def test_counts_what_only_looks(root):

@@ -12,7 +12,7 @@ from laboratory import place, trials  # noqa: F401
 from crash import campaign
 from crash.families import history
 from crash.judge import history_model
-from crash.judge.history_events import Event, Message
+from crash.judge.history_model import Event, Message
 from crash.scenarios import System
 from crash.trials import Trial
 

@@ -2,15 +2,13 @@
 
 import os
 import shutil
-import signal
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 import pytest
 
-from conftest import ROOT, everything, share, wait_for
+from conftest import everything, share
 from laboratory import trials  # noqa: F401
 
 from crash import campaign, memo
@@ -108,32 +106,6 @@ def test_states_that_may_be_left(name, work, trials):
     assert {one.trial.fault for one in outcomes} == {*power.STAGES}
 
 
-def attached(process):
-    """The loop devices on an image of that process. Other runs of the tests may be under way."""
-    found = []
-    for path in Path("/sys/block").glob("loop*/loop/backing_file"):
-        try:
-            found += [str(path)] if f"/flatq-cuts.{process}." in path.read_text() else []
-        except OSError:
-            pass
-    return found
-
-
-def mounted(process):
-    return [line for line in Path("/proc/self/mounts").read_text().splitlines()
-        if f"/flatq-cuts.{process}." in line]
-
-
-@pytest.fixture
-def mounts():
-    """Real cuts can be made, and nothing of them is left."""
-    if reason := cuts.lacks():
-        pytest.skip(reason)
-    yield
-    wait_for(lambda: not attached(os.getpid()), "the loop device is free again")
-    assert not mounted(os.getpid())
-
-
 def keep_and_lose(disk, work):
     """What a cut leaves of two files, of which one was synced."""
     for name in ("synced", "not"):
@@ -150,14 +122,18 @@ def keep_and_lose(disk, work):
         for name in ("synced", "not")]
 
 
-def test_a_cut_is_one(mounts):
+def test_a_cut_is_one():
+    if reason := cuts.lacks():
+        pytest.skip(reason)
     synced, other = cuts.session(keep_and_lose)
     assert synced == b"abc\n" and other != b"abc\n"
 
 
 @pytest.mark.slow
-def test_real_cuts(mounts, trials, work):
+def test_real_cuts(trials, work):
     """Of scenarios that the seed chooses."""
+    if reason := cuts.lacks():
+        pytest.skip(reason)
     options = Options(limit=CUTS, seed=SEED)
     outcomes = [one for task in campaign.plan("cuts", power.names(System()), options)
         for one in campaign.explore(*task[:2], System(), task[2], work)]
@@ -165,21 +141,3 @@ def test_real_cuts(mounts, trials, work):
     bad = [f"{one.trial}\n    {one.call}: {one.detail}" for one in outcomes
         if one.outcome != "good"]
     assert len(outcomes) == CUTS and not bad, f"{len(bad)} of {len(outcomes)}:\n" + "\n".join(bad)
-
-
-def test_who_is_killed_leaves_nothing_mounted(mounts):
-    code = (f"import sys, time; sys.path.insert(0, {str(ROOT / 'tests')!r})\n"
-        "from crash.families import cuts\n"
-        "def wait(disk, work): print(work, flush=True); time.sleep(60)\n"
-        "cuts.session(wait)")
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-    work = process.stdout.readline().strip()
-    try:
-        assert attached(process.pid)
-    finally:
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        process.stdout.close()
-    wait_for(lambda: not attached(process.pid), "the loop device is free again")
-    assert not mounted(process.pid) and not (Path(work) / "image").exists()
-    shutil.rmtree(work)

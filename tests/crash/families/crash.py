@@ -153,8 +153,8 @@ def undisturbed(system: System, scenario: str, work: Path) -> None:
                 given.new and not given.says and not oracle.stored(whole.stdout)):
             wrong.append(f"not acknowledged: {whole.stdout!r}")
         wrong = wrong or oracle.at_once(given, spool, whole.stdout)
-        wrong = wrong or oracle.judge(system, oracle.expected(given, True, whole.stdout),
-            trees.take(spool), spool, then_push=False)
+        wrong = wrong or oracle.recoveries(system, oracle.expected(given, True, whole.stdout),
+            trees.take(spool), spool, False)
         trees.remove(spool)
         return wrong
 

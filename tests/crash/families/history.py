@@ -33,7 +33,7 @@ from pathlib import Path
 
 from ..gate import processes
 from ..judge import history_model, layout, trees
-from ..judge.history_events import Event, Message
+from ..judge.history_model import Event, Message
 from ..scenarios import System
 from ..trials import Family, Options, Seen, Trial
 

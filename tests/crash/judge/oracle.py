@@ -251,33 +251,28 @@ def _recover(system: System, tree: trees.Tree, path: Path, key: str, queue: str,
     return Recovered(tuple(spool.wrong), bodies, pushed, right_after if power else Dump())
 
 
-def judge(system: System, ledger: Ledger, tree: trees.Tree, spool: Path, *, then_push: bool,
-        boot: bool = False, power: Callable[[Dump], list[str]] | None = None) -> list[str]:
-    """Make the wreck `tree` at `spool`, recover, look and drain; nothing is left there. `boot`: as
-    if the system had been started anew. `power`: after a power cut, what is wrong right after the
-    recovery, with leases and delays not over. Whether the recovery syncs changes nothing that can
-    be seen here, so it does not."""
-    key = ledger.key if then_push else ""
-    wreck = ("recovered", system, then_push, key, ledger.queue, boot, bool(power),
-        trees.digest(tree))
-    recovered = memo.once(spool.parent, wreck, lambda: _recover(system, tree, spool, key,
-        ledger.queue, then_push, boot, bool(power)))
-    wrong = [*ledger.wrong, *recovered.wrong, *(power(recovered.found) if power else ())]
-    after = [AFTER] if recovered.pushed else []
-    return wrong + compare(replace(ledger, order=[*ledger.order, *after],
-        must={*ledger.must, *after}), recovered.bodies)
-
-
 def recoveries(system: System, ledger: Ledger, tree: trees.Tree, spool: Path, every: bool, *,
         boot: bool = False, power: Callable[[Dump], list[str]] | None = None) -> list[str]:
-    """Judge the wreck where it recovers at once, where a push comes first and, with `boot`, where
-    the system is started anew. Not `every`: in one of these ways, the same for the same wreck."""
-    ways = {"": (False, bool(power)), "then a push: ": (True, bool(power))}
+    """Make the wreck `tree` at `spool`, recover, look and drain: at once, after a push and, with
+    `boot`, after the system was started anew. Not `every`: in one of these ways, the same for the
+    same wreck. `power`: after a power cut, what is wrong right after the recovery, with leases and
+    delays not over. Nothing is left at `spool`."""
+    ways = [("", False, bool(power)), ("then a push: ", True, bool(power))]
     if boot:
-        ways["after a boot: "] = (False, True)
-    chosen = list(ways) if every else [list(ways)[trees.digest(tree)[0] % len(ways)]]
-    return [way + text for way in chosen for text in judge(system, ledger, tree, spool,
-        then_push=ways[way][0], boot=ways[way][1], power=power)]
+        ways.append(("after a boot: ", False, True))
+    wrong = list(ledger.wrong)
+    for way, then_push, boots in ways if every else [ways[trees.digest(tree)[0] % len(ways)]]:
+        key = ledger.key if then_push else ""
+        wreck = ("recovered", system, then_push, key, ledger.queue, boots, bool(power),
+            trees.digest(tree))
+        recovered = memo.once(spool.parent, wreck, lambda: _recover(system, tree, spool, key,
+            ledger.queue, then_push, boots, bool(power)))
+        after = [AFTER] if recovered.pushed else []
+        found = [*recovered.wrong, *(power(recovered.found) if power else ()), *compare(
+            replace(ledger, order=[*ledger.order, *after], must={*ledger.must, *after}),
+            recovered.bodies)]
+        wrong += [way + text for text in found]
+    return wrong
 
 
 def _short(bodies: Iterable[bytes]) -> str:
