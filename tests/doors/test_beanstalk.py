@@ -551,16 +551,6 @@ def test_a_reserve_beside_a_drop(shell, flatq, stub, how):
     assert worker.reply() == b"RESERVED 1 1\r\nx\r\n" and producer.reply() == b"INSERTED 1\r\n"
 
 
-def test_ids_grow_over_restarts(launched):
-    one = launched()
-    first = one.connect().put(b"x")
-    one.end()
-    one = launched()
-    client = one.connect()
-    assert client.put(b"y") > first
-    assert client.ask(b"reserve") == b"RESERVED %d 1\r\nx\r\n" % first
-
-
 # ---- the price of the commands
 
 

@@ -11,8 +11,8 @@ import subprocess
 import pytest
 
 from conftest import need, wait_for
-from engine import carriers, command_of, push
-from stalk import Direct
+from engine import push, runs
+from stalk import Direct, over_tcp
 from test_http import (
     STUBS, ask, ask_status, basic, batch, converse, posted, request, seconds_of, statuses)
 
@@ -209,26 +209,15 @@ def test_queues_that_cannot_be_counted_together_are_counted_one_by_one(shell, fl
 # ---- keys, clients, costs
 
 
-def sleeps_for(place, pid):
-    """Whether the process is the sleeper of a waiter, whose FIFO lies there."""
-    try:
-        into = os.readlink(f"/proc/{pid}/fd/1")
-        return command_of(pid) == "sleep" and into.startswith(f"{place}/")
-    except OSError:
-        return False
-
-
-def test_a_client_that_has_gone_while_it_waited_takes_nothing(flatq, launched):
+def test_a_client_that_has_gone_while_it_waited_takes_nothing(flatq):
     """The door sees that the client is gone when a push wakes it. If it took the message, that
     would count as a try."""
     flatq("create", "-m", "1", "g", check=0)
-    door = launched(door="http")
-    with socket.create_connection(("127.0.0.1", door.port)) as client:
-        client.sendall(request("GET", "/queue?group-id=g&wait=60"))
-        # Before its sleeper runs, the door looks once more for a message, and does not ask whether
-        # the client is there
-        place = flatq.spool / ".wait"
-        wait_for(lambda: any(sleeps_for(place, pid) for pid in carriers(flatq.spool)), "it waits")
+    client, theirs = over_tcp(flatq, "http")
+    theirs.close()
+    client.send(request("GET", "/queue?group-id=g&wait=60"))
+    runs(flatq.started[-1].pid, "sleep")
+    client.close()
     push(flatq, b"1", "g")
     for place in ("wait", "out"):
         wait_for(lambda: not list((flatq.spool / "g" / place).iterdir()), "it has gone")

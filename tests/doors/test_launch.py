@@ -484,14 +484,6 @@ def test_kill(shell, door, flatq, spool, mode, whom):
     assert not lies(spool, "jobs").get("wal"), "half a message"
 
 
-def test_launch_is_killed_as_its_ncat_starts(shell, flatq, traced):
-    """The clock ends ncat. Here each write waits."""
-    process = traced("-e", "trace=write", "-e", "inject=write:delay_enter=1s")
-    process.kill()
-    process.wait(20)
-    all_gone(flatq.spool)
-
-
 # ---- words of the command line
 
 

@@ -90,13 +90,6 @@ def test_what_is_no_text(stalk):
     says(client, "put 1 60|next", "INSERTED 2")
 
 
-def test_a_job_of_ones_own_whose_time_ends_while_one_waits(stalk):
-    client = stalk.connect()
-    says(client, "put 1 2|job", "INSERTED 1")
-    says(client, "reserve|reserve-with-timeout 600|delete 1|delete 1", "RESERVED 1", "job",
-        "RESERVED 1", "job", "DELETED", "NOT_FOUND")
-
-
 def test_a_job_comes_to_who_waits_and_again_when_its_time_is_over(launched):
     one = launched(door="small-stalk")
     first, second = one.connect(), one.connect()
