@@ -7,8 +7,8 @@ from disk import DIRECTORY, messages
 
 #: words for processes that need more than a method of Protocol: its arguments. `push:3:1` is a push
 #: of message 3 with priority 1
-PROCESSES = {"reserve": ("reserve", 1), "touch": ("reserve", 1, ("touch",)),
-    "release": ("reserve", 1, ("release", "delete")), "id": ("take_id",), "block": ("take_block",)}
+PROCESSES = {"reserve": ("reserve", "delete", "release", "touch"), "touch": ("reserve", "touch"),
+    "release": ("reserve", "release", "delete"), "id": ("take_id",)}
 
 
 @dataclass
@@ -122,5 +122,5 @@ CONFIGS = {
     "drop sweep": Config(ONE, "drop pop sweep", kills=1, drops=True),
     "drop, wreck of an unfold": Config(UNFOLD_WRECK, "drop push:3", drops=True),
     "ids": Config({"range/0": DIRECTORY}, "id id id", ids=True, kills=1),
-    "ids, old ranges": Config(IDS, "id id block retire id", ids=True),
+    "ids, old ranges": Config(IDS, "id id id retire", ids=True),
 }

@@ -60,8 +60,7 @@ def in_front(flats, elsewhere):
     and before ELSEWHERE."""
     for number, flat in enumerate(flats):
         priority, _, last, *_ = flat.split(".")
-        others = filter(None, (*flats[number + 1:][:1], elsewhere))
-        if any(f"{priority}.{last}" >= other for other in others):
+        if f"{priority}.{last}" >= min(elsewhere, *flats[number + 1:][:1], "~"):
             return flats[:number]
     return flats
 
@@ -76,10 +75,10 @@ class Protocol:
 
     # engine/lock.sh, engine/flat.sh: the lock
     @locked
-    def under_lock(self, method=None, *args):
-        """lock_queue, under_lock, unlock_queue: METHOD; none: only the recovery"""
-        if method:
-            return (yield method(*args))
+    def under_lock(self, step=None):
+        """lock_queue, under_lock, unlock_queue: an operation or a call; none: only the recovery"""
+        if step:
+            return (yield step)
 
     def recover(self):
         """lock_recover, queue_recover, unfold_undo: finish what a killed holder of the lock
@@ -126,20 +125,22 @@ class Protocol:
 
     @locked
     def drop(self, me):
-        """drop, drop_places: a place that rmdir removes was empty, and nothing comes into it"""
+        """drop, drop_places: an empty queue"""
         yield create("dropping")
         yield self.sweep()
-        left = yield self.count()
-        for place in PLACES if not left else ():
-            for run in (yield ls("head")) if place == "head" else ():
-                yield rmdir(f"head/{run}")
-            if not (yield Op("rmplace", (place,), "rmdir")):
-                left = 1
-                break
-        if not left:
+        if not (yield self.count()) and (yield self.drop_rmdirs()):
             yield Op("drop", (), "mv")
         else:
             yield self.make_places()
+
+    def drop_rmdirs(self):
+        """drop_rmdirs: a place that rmdir removes was empty, and nothing comes into it"""
+        for place in PLACES:
+            for run in (yield ls("head")) if place == "head" else ():
+                yield rmdir(f"head/{run}")
+            if not (yield Op("rmplace", (place,), "rmdir")):
+                return False
+        return True
 
     def make_places(self):
         """queue_make: all places are there again"""
@@ -161,9 +162,9 @@ class Protocol:
         bound"""
         yield Op("begin", ("push",))
         yield write(f"body/{message}", ("whole",))
-        commit = self.push_commit, message, f"wal/{priority}.{message}.0"
-        answer = yield (self.under_lock(*commit) if self.bound or message in self.keys
-            else self.push_commit(*commit[1:]))
+        commit = self.push_commit(message, f"wal/{priority}.{message}.0")
+        locked = self.bound or message in self.keys
+        answer = yield (self.under_lock(commit) if locked else commit)
         if answer != "there":
             yield rm(f"body/{message}")
         if answer == "there":
@@ -222,23 +223,23 @@ class Protocol:
 
     # engine/take.sh
     def scan(self, without=""):
-        """queue_scan, scan_least: the place and the name that sort first, but for one place"""
-        first = "", ""
+        """queue_scan, scan_least: the name that sorts first, and its place, but for one place"""
+        first = "~", ""
         for place in READY:
             places = (place,)
             if place == "head":
                 places = tuple(f"head/{run}" for run in (yield ls("head")))
             for each in places:
-                if each != without and (place != "head" or not first[1] or each[5:] < first[1]):
+                if each != without:
                     for name in (yield ls(each))[:1]:
-                        first = min(first, (each, name), key=lambda found: found[1] or "~")
+                        first = min(first, (name, each))
         return first
 
     def take(self, me, owner, deadline):
         """take_message, take_found, take_missed, take_slip: the name in out/, or nothing"""
         looked = False
         while True:
-            at, name = yield self.scan()
+            name, at = yield self.scan()
             if not at:
                 if looked:
                     yield Op("empty")
@@ -267,11 +268,11 @@ class Protocol:
         yield create(f"done/{taken}")
 
     # engine/state.sh
-    def reserve(self, me, lease=1, acts=("delete", "release", "touch")):
+    def reserve(self, me, *acts):
         """reserve, message_reserve, message_delete, message_release, message_touch: a take,
         and then one verb with the receipt"""
         yield Op("begin")
-        taken = yield self.take(me, 0, lease + (yield Op("clock")))
+        taken = yield self.take(me, 0, 1 + (yield Op("clock")))
         if not taken:
             return
         yield Op("print", (f"out/{taken}",), "base64")
@@ -290,20 +291,14 @@ class Protocol:
         elif "out/" in found:
             new = f"wal/{later(name)}"
             if act == "touch":
-                new = f"out/{name.split('@')[0]}@0+{lease + (yield Op('clock'))}"
+                new = f"out/{name.split('@')[0]}@0+{1 + (yield Op('clock'))}"
             if new != found:
                 yield self.slip_move(found, new, taken)
 
     def slip_move(self, old, new, note=""):
         """slip_move: in a bounded queue under the lock, so that a count does not miss it"""
-        if self.bound:
-            yield self.under_lock(self.slip_rename, old, new, note)
-        else:
-            yield self.slip_rename(old, new, note)
-
-    def slip_rename(self, old, new, note):
-        """slip_rename: one mv"""
-        yield mv(old, new, note=note)
+        move = mv(old, new, note=note)
+        yield (self.under_lock(move) if self.bound else move)
 
     def find(self, message):
         """message_find: the path of the slip of MESSAGE, or nothing"""
@@ -317,16 +312,13 @@ class Protocol:
             elif (yield self.below(message, ("fold", "unfold"))):
                 yield self.under_lock()
             else:
-                # a message that moved forward meanwhile is in out/ or head/; one that came back is
-                # in wal/
+                # it may have moved forward meanwhile, to out/ or head/, or come back, to wal/
                 return (yield self.find_slip(message))
 
     def find_slip(self, message):
         """find_slip: the path of the slip of MESSAGE that is not settled, or nothing"""
         for place in ("head", "out", "wal"):
             for path in (yield self.paths(place)):
-                # lib/ looks at a glob's paths when it has listed all places. Here the two are
-                # nearer together, which hides no gap between places
                 if slip_id(path) == message and not (yield exists(f"done/{base(path)}")) and (
                         yield exists(path)):
                     return path
@@ -431,7 +423,7 @@ class Protocol:
             yield self.fold_finish(run)
 
     def fold_finish(self, run):
-        """fold_finish: the run becomes a flat file, or goes to head/"""
+        """fold_finish, fold_write: the run becomes a flat file, or goes to head/"""
         nonce = run.split(".")[2]
         for flat in (yield ls("queue")):
             if flat.endswith(f".{nonce}"):
@@ -447,7 +439,10 @@ class Protocol:
             yield mv(f"fold/{run}", f"head/{run}", "mv to head")
         else:
             flat = flat_name(names, nonce)
-            yield self.fold_write(run, names, flat)
+            yield awk(f"tmp/{flat}", names)
+            yield sync(f"tmp/{flat}", f"fold/{run}/", "fold/", "wal/")
+            yield mv(f"tmp/{flat}", f"queue/{flat}", "mv flat")
+            yield sync("queue/")
             yield self.fold_remove(run, flat)
 
     def fold_remove(self, run, flat):
@@ -459,13 +454,6 @@ class Protocol:
         yield self.remove(f"fold/{run}", names, "rm run")
         yield rmdir(f"fold/{run}")
         yield sync("fold/")
-
-    def fold_write(self, run, names, flat):
-        """fold_write: the flat file of these slips"""
-        yield awk(f"tmp/{flat}", names)
-        yield sync(f"tmp/{flat}", f"fold/{run}/", "fold/", "wal/")
-        yield mv(f"tmp/{flat}", f"queue/{flat}", "mv flat")
-        yield sync("queue/")
 
     @locked
     def unfold(self, flat):
@@ -501,8 +489,7 @@ class Protocol:
         """bulk_pop, bulk_print: one round"""
         yield Op("begin")
         batch = f"batch.{me}"
-        got = yield self.bulk_choose(batch)
-        if got:
+        if (yield self.bulk_choose(batch)):
             for name in (yield ls(f"out/{batch}")):
                 yield Op("print", (f"out/{batch}/{name}",), "awk")
             yield self.bulk_settle(batch)
@@ -520,13 +507,13 @@ class Protocol:
         """bulk_choose, bulk_singles, bulk_flats, bulk_move: take what lies in one place in
         front of all others"""
         while True:
-            at, name = yield self.scan()
+            name, at = yield self.scan()
             if not at:
                 return False
-            _, elsewhere = yield self.scan(at)
+            elsewhere, _ = yield self.scan(at)
             names = yield ls(at)
             if at != "queue":
-                chosen = tuple(each for each in names if not elsewhere or each < elsewhere)
+                chosen = tuple(each for each in names if each < elsewhere)
             else:
                 chosen = in_front(names, elsewhere)
                 if not chosen:
@@ -588,15 +575,6 @@ class Protocol:
     def last_range(self):
         """ids_last_range: its number"""
         return int((yield ls("range"))[-1])
-
-    def take_block(self, me):
-        """ids_block: a range for the caller, and a new one for the others"""
-        yield Op("begin", ("push",))
-        yield LOCK
-        last = yield self.last_range()
-        yield mkdir(f"range/{last + 2}")
-        yield UNLOCK
-        yield Op("id", (2 * last + 2,))
 
     def retire(self, me):
         """ids_sweep, ids_sweep_locked: old ranges are closed, then removed"""
