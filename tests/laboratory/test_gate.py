@@ -196,7 +196,7 @@ def test_torn_write(root, marked, size, left):
 
 
 @pytest.mark.parametrize("fault, said, left", [
-    (Fault("errno", 2, errno.EIO), b"xz", []), (Fault("errno_from", 1, errno.EIO), b"xz", []),
+    (Fault("errno", 2, errno.EIO), b"xz", []), (Fault("errno_from", 2, errno.EIO), b"xz", []),
     (Fault("errno", 1, errno.EIO, output=True), b"z", ["a"])])
 def test_an_error_is_not_for_the_answer_unless_it_is_meant(root, fault, said, left):
     """The shell complains by a write to a pipe that is not the answer."""

@@ -199,7 +199,7 @@ def wreck(system: System, scenario: str, name: str, point: int,
     fault, kinds = faults.make(name, point), faults.kinds(name)
     if faults.kills(name):
         moment = _moments(system, scenario, work).get(point)
-        if not moment or not fault.strikes(moment.call):
+        if not moment or not fault.strikes(moment.call, point - 1):
             return gate.Result(), trees.Tree((), False)
         return moment.killed(fault)
     known = calls(system, scenario, work, kinds)

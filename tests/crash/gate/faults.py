@@ -72,7 +72,7 @@ def befall(call: gate.Call, names: Iterable[str] = FAULTS) -> list[str]:
     found: dict[object, str] = {}
     for name in names if call.paths != ("<fd1>",) else ():
         fault = make(name, call.seq)
-        if fault.strikes(call):
+        if fault.strikes(call, call.seq - 1):
             found.setdefault(fault.part(call.size) if fault.kind == "torn" else name, name)
     return list(found.values())
 

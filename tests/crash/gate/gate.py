@@ -44,11 +44,11 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Union
+from pathlib import Path
+from typing import Any
 
 from .processes import children, with_children
 
-AnyPath = Union[str, bytes, "os.PathLike[str]"]
 #: Kinds of call that need room, which ENOSPC and EDQUOT strike (on some file systems "rename" too).
 SPACE: frozenset[str] = frozenset({"open", "write", "mkdir", "mknod"})
 #: Kinds of call that change anything, which EROFS strikes.
@@ -66,7 +66,7 @@ class Fault:
 
     kind: "kill_tree": SIGKILL to every process. "kill_one": only to the caller; the rest goes on.
         "errno": the call fails with `errno`. "errno_from": so does every later one. "errno_file":
-        so does every later one of READS on that path. "torn": `size` bytes of a write are carried
+        so does every later one on that path. "torn": `size` bytes of a write are carried
         out, then as kill_tree.
     size: bytes; negative: all but so many; None: half. What is no write, or too small to be cut so,
         is left alone.
@@ -91,14 +91,13 @@ class Fault:
     def means(self, call: Call) -> bool:
         return re.search(self.where, str(call)) is not None
 
-    def strikes(self, call: Call, before: int = 0, begun: bool = False) -> bool:
-        """Whether it strikes this call. Only with `where`: `before`, the number of counted calls
-        before it that are meant, and `begun`, whether one of them was struck."""
-        if self.where:
-            here = self.means(call) and self.point == 1 + before
-        else:
-            here, begun = call.seq == self.point, call.seq > self.point
-        here = here or self.kind == "errno_from" and begun
+    def strikes(self, call: Call, before: int, struck: tuple[str, ...] | None = None) -> bool:
+        """Whether it strikes this call. `before`: the number of counted calls before it that are
+        meant; `struck`: the paths of the first that was struck."""
+        here = self.means(call) and self.point == 1 + before
+        if struck is not None:
+            here = here or self.kind == "errno_from" or (self.kind == "errno_file"
+                and call.paths == struck)
         if self.kind == "torn":
             here = here and call.kind == "write" and 0 < self.part(call.size) < call.size
         elif self.errno:
@@ -228,14 +227,14 @@ class _Gate:
     """One run: `start` makes the child, `watch` is the loop, `finish` ends and reaps whatever is
     left."""
 
-    def __init__(self, root: AnyPath, fault: Fault | None, each: Each | None,
+    def __init__(self, root: Path | str, fault: Fault | None, each: Each | None,
                  kinds: frozenset[str]) -> None:
         self.root = os.path.realpath(os.fsencode(root))
         self.below = os.path.join(self.root, b"")
         self.fault, self.each, self.kinds = fault, each, kinds
         self.result, self.over = Result(), False
         self.met = 0  # the number of counted calls that the fault means
-        self.struck: tuple[str, ...] = ()  # the paths of the first call that it struck
+        self.struck: tuple[str, ...] | None = None  # the paths of the first call that it struck
         self.child = 0  # 0 before the fork, and again when it has been reaped
         self.before, self.filters = set(children("self")), _status("self", b"Seccomp_filters")
         self.files = contextlib.ExitStack()
@@ -252,7 +251,7 @@ class _Gate:
             for near in self.near[:2])
         self.collected: list[list[bytes]] = [[], [], []]
 
-    def start(self, argv: Sequence[str], env: Mapping[str, str], cwd: AnyPath | None) -> None:
+    def start(self, argv: Sequence[str], env: Mapping[str, str], cwd: Path | str | None) -> None:
         """Fork the child, and receive its listener. OSError: there is none, with what it said."""
         code = ctypes.create_string_buffer(_filter(self.kinds))
         program = struct.pack("@HP", (len(code) - 1) // 8, ctypes.addressof(code))
@@ -414,8 +413,7 @@ class _Gate:
                 for stream in (1, 2):
                     self.collect(stream)
                 self.each(call, b"".join(self.collected[1]), b"".join(self.collected[2]))
-            if call and self.fault and (self._stays(call)
-                    or self.fault.strikes(call, self.met, self.result.fired > 0)):
+            if call and self.fault and self.fault.strikes(call, self.met, self.struck):
                 call = self._strike(self.fault, call, token, args, pieces)
             elif not self._reply(token, flags=_CONTINUE):
                 return
@@ -427,8 +425,8 @@ class _Gate:
             self._reply(token, flags=_CONTINUE)
         if call:
             self.result.calls.append(call)
-            self.result.fired += call.fate != "run"
             if call.fate != "run":
+                self.result.fired += 1
                 self.struck = self.struck or call.paths
             self.met += bool(self.fault and self.fault.means(call))
 
@@ -441,10 +439,6 @@ class _Gate:
                 flags = int.from_bytes(memory.read(8), sys.byteorder)
                 memory.seek(action + 8)
                 memory.write((flags | _SA_RESTART).to_bytes(8, sys.byteorder))
-
-    def _stays(self, call: Call) -> bool:
-        return self.fault is not None and self.fault.kind == "errno_file" and (call.kind in READS
-            and call.paths == self.struck)
 
     def _strike(self, fault: Fault, call: Call, token: int, args: list[int],
                 pieces: list[tuple[int, int]]) -> Call | None:
@@ -481,7 +475,6 @@ class _Gate:
         # How the command itself begins and ends is no fault that it could see
         if kind not in self.kinds or pid == self.child and kind in EXECS | ENDS:
             return None
-        follow = name == "truncate" or kind == "open" and not flags & (os.O_EXCL | os.O_NOFOLLOW)
         counts, paths = name == "sync" or kind in FORKS | EXECS | ENDS, []
         for letter, index in where:
             if letter == "f":
@@ -501,7 +494,7 @@ class _Gate:
                     b"\0")[0]
                 if letter != "t":
                     directory = args[index] if letter == "a" else _AT_FDCWD
-                    text = self._path(pid, ctypes.c_int(directory & 0xFFFFFFFF).value, text, follow)
+                    text = self._path(pid, ctypes.c_int(directory & 0xFFFFFFFF).value, text)
                     counts = counts or self._inside(text)
                 paths.append(text)
         if not counts:
@@ -538,10 +531,9 @@ class _Gate:
         append = int(lines[b"flags"], 8) & os.O_APPEND
         return os.stat(f"/proc/{pid}/fd/{fd}").st_size if append else int(lines[b"pos"])
 
-    def _path(self, pid: int, directory: int, text: bytes, follow: bool) -> bytes:
-        """The absolute name of what a path argument means, links resolved as far as the call
-        follows them; "?" and the argument, if its directory cannot be reached, so that the call can
-        only fail."""
+    def _path(self, pid: int, directory: int, text: bytes) -> bytes:
+        """The absolute name of what a path argument means, with all links resolved but a last one;
+        "?" and the argument, if its directory cannot be reached, so that the call can only fail."""
         if text == b"/dev/null":
             return text
         given = text
@@ -555,9 +547,8 @@ class _Gate:
             text = base + b"/" + text
         head, tail = os.path.split(text.rstrip(b"/"))
         with contextlib.suppress(OSError):
-            if follow or tail in (b".", b"..", b""):
-                with contextlib.suppress(FileNotFoundError):
-                    return self._resolve(text)
+            if tail in (b".", b"..", b""):
+                return self._resolve(text)
             return os.path.join(self._resolve(head), tail)
         return b"?" + given
 
@@ -569,8 +560,8 @@ class _Gate:
             os.close(fd)
 
 
-def run(argv: Sequence[str], root: AnyPath, *, env: Mapping[str, str] | None = None,
-        stdin: bytes = b"", cwd: AnyPath | None = None, fault: Fault | None = None,
+def run(argv: Sequence[str], root: Path | str, *, env: Mapping[str, str] | None = None,
+        stdin: bytes = b"", cwd: Path | str | None = None, fault: Fault | None = None,
         timeout: float = 30, linger: float = 1, each: Each | None = None,
         kinds: frozenset[str] | None = None) -> Result:
     """Run `argv` behind a gate on the directory `root`; nothing of it is left when this returns.

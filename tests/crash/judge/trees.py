@@ -5,6 +5,7 @@ Two wrecks that differ only in nonces, times, process ids and the log are the sa
 `digest` is equal for them, so that only one is recovered and checked."""
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
@@ -42,12 +43,9 @@ def take(root: Path) -> Tree:
     """The tree at root. Symbolic links are not expected. Where something goes away meanwhile it is
     looked at again: of a run that the gate has stopped, a call that it has let go may just be under
     way."""
-    for _ in range(99):
-        try:
+    while True:
+        with contextlib.suppress(FileNotFoundError):
             return _take(root)
-        except FileNotFoundError:
-            continue
-    return _take(root)
 
 
 def _take(root: Path) -> Tree:
