@@ -29,7 +29,7 @@ REFUSED = {
         "work --daemon=1 -- true", "mqueue", "mqueue x", "mqueue in", "mqueue in -x /a",
         "mqueue in /a b c", "mqueue stat /a b", "pressure", "pressure nothing",
         "pressure put -x", "pressure put a b", "shovel", "shovel a", "shovel a b c", "shovel a a",
-        "shovel -x a b",
+        "shovel -x a b", "top q",
     ],
     65: [
         "push -k ''", "pop -n 0 -l", "peek -s gone", "work -n 0 true", "work -n 08x true",
@@ -37,7 +37,7 @@ REFUSED = {
         "work -d 1, true", "work -d ,1 true", "work -d 1,2,3 true", "work -m -1 true",
         "work -w 99999999999999999999 true", "work -x 1e3 true",
         "work -q ../x true", "work -q a,,b true", "work --queues= true", "mqueue in -n x /a",
-        "pressure put -w x q", "shovel -n x a b", "shovel a http://b",
+        "pressure put -w x q", "top -n 0", "shovel -n x a b", "shovel a http://b",
     ],
 }
 
