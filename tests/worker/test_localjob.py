@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from conftest import ROOT, Result, need, wait_for
+from conftest import ROOT, Result, left, need, wait_for
 from engine import alive, children, lies, push, refused, runs, stopped_by
 from servers import here_too
 
-from flatq import Busy, Invalid, Queue
+from flatq import Invalid, Queue
 from flatq.worker import Worker
 
 NOTE = 'printf "%s " "$(cat)" >>"$0"'
@@ -282,20 +282,6 @@ def test_a_module_that_cannot_be_imported(flatq, shop, capfd, fault):
     assert "worker: " in capfd.readouterr().err
 
 
-def test_what_is_ignored_stays_so(monkeypatch, tmp_path):
-    """Under nohup, HUP is ignored. The worker and its command must go on ignoring it."""
-    script = f"cat /proc/{os.getpid()}/status /proc/$$/status >{tmp_path}/status; exit 75"
-    monkeypatch.setattr(Worker, "command", lambda self: ["sh", "-c", script])
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        with pytest.raises(Busy):
-            Worker("os:getpid").run()
-    finally:
-        signal.signal(signal.SIGHUP, before)
-    ignored = re.findall(r"^SigIgn:\s+(\w+)$", (tmp_path / "status").read_text(), re.M)
-    assert [int(mask, 16) >> signal.SIGHUP - 1 & 1 for mask in ignored] == [1, 1]
-
-
 @pytest.mark.parametrize("job, status", [("behind", 69), ("each", 69), ("awaited", 0)])
 def test_a_function_that_does_nothing_until_it_is_awaited_or_read(flatq, shop, job, status):
     """Behind a decorator nobody sees that before it is called. The message would be deleted, and
@@ -320,9 +306,10 @@ def test_an_exception_in_a_job(flatq, shop, capfd):
 @pytest.mark.parametrize("number", [signal.SIGQUIT, signal.SIGTERM])
 def test_a_script_that_is_a_worker(flatq, shop, spool, number):
     """The script passes its signals on: a waiting worker stops at once, a working one after its
-    job."""
-    start = functools.partial(subprocess.Popen, [sys.executable, shop / "flatq_shop.py", "hold"],
-        env=flatq.env, stdout=subprocess.PIPE, text=True)
+    job. HUP is ignored, as under nohup."""
+    start = functools.partial(subprocess.Popen, ["sh", "-c", "trap '' HUP; exec \"$@\"", "-",
+        sys.executable, shop / "flatq_shop.py", "hold"], env=flatq.env, stdout=subprocess.PIPE,
+        text=True, start_new_session=True)
     idler = start()
     wait_for(lambda: lies(spool).get("wait"), "it waits")
     idler.send_signal(number)
@@ -331,6 +318,8 @@ def test_a_script_that_is_a_worker(flatq, shop, spool, number):
     push(flatq, b"second")
     worker = start()
     wait_for((shop / "begun").exists, "it works")
+    for one in left(worker):
+        os.kill(one, signal.SIGHUP)
     worker.send_signal(number)
     # the worker must not end before its job: it gets 0.2 s to do so
     with pytest.raises(subprocess.TimeoutExpired):
