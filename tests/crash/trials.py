@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from .gate.faults import kind
+
 if TYPE_CHECKING:
     from .gate.gate import Call
     from .judge.trees import Tree
@@ -56,8 +58,11 @@ class Options:
     def hits(self, call: Call) -> bool:
         return not self.at or re.search(self.at, str(call)) is not None
 
-    def sample(self, points: Iterable[T], name: str, kind: Callable[[T], object] = type) -> list[T]:
-        return sample(points, self.limit, f"{self.seed} {name}", kind)
+    def trials(self, family: str, scenario: str, points: Iterable[tuple[str, object]]
+            ) -> list[Trial]:
+        """Of these faults and points, of each kind of fault as many as of the others."""
+        return [Trial(family, scenario, fault, f"{point}") for fault, point in sample(points,
+            self.limit, f"{self.seed} {scenario}", lambda one: kind(one[0]))]
 
 
 @dataclass
@@ -99,17 +104,17 @@ class Family:
 
 
 def sample(points: Iterable[T], count: int | None, seed: str,
-        kind: Callable[[T], object] = type) -> list[T]:
-    """`count` of the points, which the seed chooses, of each kind as many as of the others; None:
-    all, in their order."""
+        group: Callable[[T], object] = type) -> list[T]:
+    """`count` of the points, which the seed chooses, of each group as many as of the others;
+    None: all, in their order."""
     kinds: dict[object, list[T]] = {}
     for point in (points := list(points)):
-        kinds.setdefault(kind(point), []).append(point)
+        kinds.setdefault(group(point), []).append(point)
     if count is None:
         return points
     chance, groups = random.Random(seed), list(kinds.values())
-    for group in groups:
-        chance.shuffle(group)
+    for some in groups:
+        chance.shuffle(some)
     chance.shuffle(groups)
     turns = itertools.chain.from_iterable(itertools.zip_longest(*groups))
     return [point for point in turns if point is not None][:count]

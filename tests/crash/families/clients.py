@@ -273,10 +273,8 @@ def run(trial: Trial, system: System, work: Path, every: bool) -> Seen:
 
 def trials(system: System, name: str, options: Options, work: Path) -> list[Trial]:
     """Without a limit, five in each mode."""
-    points = [(mode, options.seed + number) for number in range(1, 6) for mode in MODES
-        if options.wants(mode)]
-    return [Trial("clients", name, mode, str(seed)) for mode, seed in options.sample(points, name,
-        lambda one: one[0])]
+    return options.trials("clients", name, [(mode, options.seed + number) for number in range(1, 6)
+        for mode in MODES if options.wants(mode)])
 
 
 FAMILY = Family(MODES, lambda system: () if system.baseline else [*CLIENTS], trials, run, 60,

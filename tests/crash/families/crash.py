@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,7 @@ def reads(system: System) -> list[str]:
 
 
 def _trials(family: str, known: Sequence[str], system: System, name: str, options: Options,
-        work: Path) -> Iterator[Trial]:
+        work: Path) -> list[Trial]:
     """Every fault at every call. Of a scenario that syncs, only at its syncs: elsewhere it leaves
     what the same scenario leaves that does not."""
     wanted = [fault for fault in known if options.wants(fault)
@@ -66,8 +66,7 @@ def _trials(family: str, known: Sequence[str], system: System, name: str, option
                 found = struck(system, name, work) if whole else calls(system, name, work, kinds)
                 points += faults.points([call for call in found if options.hits(call)
                     and (NAMED[name].sync == "off" or call.kind == "sync")], some)
-    for fault, point in options.sample(sorted(points), name, lambda one: faults.kind(one[0])):
-        yield Trial(family, name, fault, str(point))
+    return options.trials(family, name, sorted(points))
 
 
 # ---- the runs

@@ -127,10 +127,8 @@ def run(trial: Trial, system: System, work: Path, every: bool) -> Seen:
 
 def trials(system: System, name: str, options: Options, work: Path) -> list[Trial]:
     """Without a limit, ten of each fault."""
-    points = [(fault, point) for fault in FAULTS if options.wants(fault)
-        for point in range(0, 1001, 100)]
-    return [Trial("cuts", name, fault, str(point)) for fault, point in options.sample(points, name,
-        lambda one: one[0])]
+    return options.trials("cuts", name, [(fault, point) for fault in FAULTS if options.wants(fault)
+        for point in range(0, 1001, 100)])
 
 
 def _on_disk(task: Callable[[Disk, Path], T], work: Path, parent: int) -> T:

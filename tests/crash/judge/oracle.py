@@ -17,7 +17,7 @@ from pathlib import Path
 from . import layout, trees
 from .. import memo
 from .layout import Dump, dump
-from ..scenarios import Scenario, System
+from ..scenarios import Article, Scenario, System
 
 AFTER = b"after"  # the body of the push that comes before the recovery
 #: The first verb after a boot says what it has set right; after a power cut also what was never
@@ -202,11 +202,11 @@ def _recover(system: System, tree: trees.Tree, path: Path, key: str, queue: str,
     trees.remove(path)
     trees.put(tree, path)
     layout.syncs(path, "off")
-    if system.baseline:
+    if isinstance(system, Article):
         if then_push:
             system.verb(path, "push", "q", stdin=AFTER)
         system.verb(path, "wal")
-        return Recovered((), tuple(body or b"not whole" for body in system.dump(path).bodies()),
+        return Recovered((), tuple(body or b"not whole" for body in system.bodies(path)),
             then_push)
     if not power:
         layout.age(path)
