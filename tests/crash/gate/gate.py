@@ -160,7 +160,7 @@ vfork 58 fork | execve 59 exec t0 | exit_group 231 exit
 """
 #: A shell asks to hear of its children's ends: see Limits.
 _SIGACTION = 13
-_SECCOMP, _CLOSE_RANGE = 317, 436
+_SECCOMP, _CLOSE_RANGE, _SETPIPE_SZ = 317, 436, 1031
 _PDEATHSIG, _NO_NEW_PRIVS = 1, 38
 _RECV, _SEND, _VALID, _SET_FLAGS, _CONTINUE = 0xC0502100, 0xC0182101, 0x40082102, 0x40082104, 1
 _SET_SUBREAPER, _GET_SUBREAPER = 36, 37
@@ -247,21 +247,23 @@ class _Gate:
         self.ends = [pipe[0] for pipe in pipes]
         for file in (*self.near, *self.ends):
             self.files.enter_context(file)
-        self.input, self.output = (os.readlink(b"/proc/self/fd/%d" % near.fileno())
-            for near in self.near[:2])
+        self.output = os.readlink(b"/proc/self/fd/%d" % self.near[1].fileno())
         self.collected: list[list[bytes]] = [[], [], []]
 
-    def start(self, argv: Sequence[str], env: Mapping[str, str], cwd: Path | str | None) -> None:
+    def start(self, argv: Sequence[str], env: Mapping[str, str], cwd: Path | str,
+            stdin: bytes) -> None:
         """Fork the child, and receive its listener. OSError: there is none, with what it said."""
+        fcntl.fcntl(self.near[0], _SETPIPE_SZ, max(len(stdin), 4096))  # it holds all of it
+        self.near[0].write(stdin)
         code = ctypes.create_string_buffer(_filter(self.kinds))
         program = struct.pack("@HP", (len(code) - 1) // 8, ctypes.addressof(code))
         self.child = os.fork()
         if not self.child:
-            self._become([os.fspath(word) for word in argv], dict(env), cwd or ".", program)
+            self._become([os.fspath(word) for word in argv], dict(env), cwd, program)
         self.pidfd = os.pidfd_open(self.child)
         self.files.callback(os.close, self.pidfd)
         self.far.close()
-        for end in self.ends:
+        for end in (*self.ends, self.near[0]):
             end.close()
         listeners = socket.recv_fds(self.line, 1, 1)[1]
         if not listeners:
@@ -294,17 +296,15 @@ class _Gate:
         finally:
             os._exit(127)
 
-    def watch(self, stdin: bytes, timeout: float, linger: float) -> None:
-        """The loop: answer calls and move the streams, until the tree is gone, the fault has ended
+    def watch(self, timeout: float, linger: float) -> None:
+        """The loop: answer calls and read the output, until the tree is gone, the fault has ended
         it or time is up."""
-        end = time.monotonic() + timeout
-        rest, poll = memoryview(stdin), select.poll()
-        streams = {stream.fileno(): index for index, stream in enumerate(self.near)}
+        end, look, poll = time.monotonic() + timeout, 0.0, select.poll()
+        streams = {self.near[index].fileno(): index for index in (1, 2)}
         for fd in streams:
             os.set_blocking(fd, False)
         for fd in (self.listener, self.pidfd, *streams):
-            poll.register(fd, select.POLLOUT if fd == self.near[0].fileno() else select.POLLIN)
-        look = 0.0
+            poll.register(fd, select.POLLIN)
         while not self.over:
             now = time.monotonic()
             # As init would: a dead orphan must not stay in /proc for long
@@ -328,17 +328,8 @@ class _Gate:
                 elif fd == self.pidfd:
                     poll.unregister(fd)
                     look, end = 0, min(end, now + linger)
-                elif streams[fd]:
-                    if not self.collect(streams[fd]):
-                        poll.unregister(fd)
-                else:
-                    try:
-                        rest = rest[self.near[0].write(rest[:65536]) or 0:]
-                    except BrokenPipeError:
-                        rest = rest[:0]
-                    if not rest:
-                        poll.unregister(fd)
-                        self.near[0].close()
+                elif not self.collect(streams[fd]):
+                    poll.unregister(fd)
 
     def collect(self, index: int) -> bool:
         """Read what an output pipe holds now; False at its end."""
@@ -580,8 +571,8 @@ def run(argv: Sequence[str], root: Path | str, *, env: Mapping[str, str] | None 
         gate = _Gate(os.fspath(root), fault, each, kinds or CHANGES | {"sync"})
         stack.enter_context(gate.files)
         stack.callback(gate.finish)
-        gate.start(argv, os.environ if env is None else env, cwd)
-        gate.watch(stdin, timeout, linger)
+        gate.start(argv, os.environ if env is None else env, cwd or ".", stdin)
+        gate.watch(timeout, linger)
         gate.finish()
         for index in (1, 2):
             gate.collect(index)
