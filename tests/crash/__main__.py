@@ -12,7 +12,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Iterable
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 from . import campaign, mutant
@@ -91,11 +91,11 @@ def _full(seen: Seen) -> str:
 
 
 def _replay(args: argparse.Namespace, system: System, parser: argparse.ArgumentParser) -> int:
-    given = [*(args.family or ()), *args.scenario, *args.fault]
-    if len(given) != 3 or not (args.family and args.scenario and args.fault):
+    try:
+        [name], [scenario], [fault] = args.family or (), args.scenario, args.fault
+    except ValueError:
         parser.error("--point goes with one --family, --scenario and --fault")
-    trial = Trial(*given, args.point)
-    family = FAMILIES[trial.family]
+    trial, family = Trial(name, scenario, fault, args.point), FAMILIES[name]
     if trial.fault not in family.faults or trial.scenario not in family.scenarios(system):
         parser.error(f"no trial: {trial}")
     with campaign.workplace() as work:
@@ -128,6 +128,11 @@ def _tasks(args: argparse.Namespace, system: System,
     return sample(tasks, len(tasks), f"{args.seed}")
 
 
+def _stop(number: int, frame: object) -> None:
+    signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = _parser()
     args = parser.parse_args(argv)
@@ -142,12 +147,13 @@ def main(argv: list[str] | None = None) -> int:
         return _replay(args, system, parser)
     tasks = _tasks(args, system, parser)
     outcomes: list[Seen] = []
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, _stop)
     ended = False
     with campaign.workplace() as work, ProcessPoolExecutor(args.jobs) as pool:
         try:
-            for done, found in enumerate(campaign.execute(tasks, system, work, pool), 1):
-                outcomes += found
+            futures = [pool.submit(campaign.execute, task, system, work) for task in tasks]
+            for done, future in enumerate(as_completed(futures), 1):
+                outcomes += future.result()
                 if sys.stderr.isatty():
                     print(f"\r{done} of {len(tasks)} scenarios, {len(outcomes)} trials",
                         end="\n" * (done == len(tasks)), file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""Run trials: of which families, how many, and side by side in several processes."""
+"""Run trials: of which families, and how many."""
 from __future__ import annotations
 
 import contextlib
@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
 
@@ -64,13 +63,5 @@ def plan(family: str, scenarios: Sequence[str], options: Options) -> list[Task]:
     return [(family, name, replace(options, limit=each)) for name in some]
 
 
-def execute(tasks: Sequence[Task], system: System, work: Path,
-        pool: ProcessPoolExecutor) -> Iterator[list[Seen]]:
-    """The outcomes of each task as they come."""
-    for future in as_completed([pool.submit(_task, *task, system, work) for task in tasks]):
-        yield future.result()
-
-
-def _task(family: str, scenario: str, options: Options, system: System,
-        work: Path) -> list[Seen]:
-    return list(explore(family, scenario, system, options, work))
+def execute(task: Task, system: System, work: Path) -> list[Seen]:
+    return list(explore(task[0], task[1], system, task[2], work))
