@@ -247,10 +247,7 @@ def waiting(waits: str, where: str, then: str) -> str:
 exec 3<&0
 sh {waits} <&3 3<&- &
 turn=0
-while [ $turn -lt 25 ]; do
-  turn=$((turn + 1))
-  for waiter in "$FLATQ_DIR"/q/{where}/*; do break; done
-  [ ! -e "$waiter" ] && kill -0 $! 2>&- || break
+until [ -e "$FLATQ_DIR"/q/{where}/* ] || ! kill -0 $! 2>&- || [ $((turn += 1)) -gt 25 ]; do
   sleep 0.1
 done
 sh {then}

@@ -7,6 +7,7 @@ end)."""
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import re
 from collections.abc import Sequence
@@ -45,7 +46,7 @@ def plain(system: System) -> list[str]:
 
 
 def reads(system: System) -> list[str]:
-    return plain(system) if system.baseline else [*plain(system), BESIDE.name]
+    return plain(system) + [BESIDE.name] * (not system.baseline)
 
 
 def _trials(family: str, known: Sequence[str], system: System, name: str, options: Options,
@@ -58,14 +59,12 @@ def _trials(family: str, known: Sequence[str], system: System, name: str, option
         and not (NAMED[name].act[0] in ("sh", "doctor") and fault == "read EIO lasting")]
     points: list[tuple[str, int]] = []
     undisturbed(system, name, work)
-    for kinds in {faults.kinds(fault) for fault in wanted}:
-        for whole in (False, True):
-            some = [fault for fault in wanted if faults.kinds(fault) == kinds
-                and faults.kills(fault) == whole]
-            if some:
-                found = struck(system, name, work) if whole else calls(system, name, work, kinds)
-                points += faults.points([call for call in found if options.hits(call)
-                    and (NAMED[name].sync == "off" or call.kind == "sync")], some)
+    for some in (list(group) for _, group in itertools.groupby(wanted,
+            lambda fault: (faults.kinds(fault), faults.kills(fault)))):
+        found = (struck(system, name, work) if faults.kills(some[0])
+            else calls(system, name, work, faults.kinds(some[0])))
+        points += faults.points([call for call in found if options.hits(call)
+            and (NAMED[name].sync == "off" or call.kind == "sync")], some)
     return options.trials(family, name, sorted(points))
 
 
@@ -79,9 +78,7 @@ def built(system: System, scenario: Scenario, work: Path) -> tuple[trees.Tree, W
         spool = work / f"base.{os.getpid()}"
         trees.remove(spool)
         words = build(system, scenario, spool)
-        tree = trees.take(spool)
-        trees.remove(spool)
-        return tree, words
+        return trees.take(spool), words
 
     return memo.once(work, ("base", system, scenario.name), make)
 
@@ -154,7 +151,6 @@ def undisturbed(system: System, scenario: str, work: Path) -> None:
         wrong = wrong or oracle.at_once(given, spool, whole.stdout)
         wrong = wrong or oracle.recoveries(system, oracle.expected(given, True, whole.stdout),
             trees.take(spool), spool, False)
-        trees.remove(spool)
         return wrong
 
     if wrong := memo.once(work, ("undisturbed", system, scenario), find):
@@ -258,7 +254,6 @@ def run(trial: Trial, system: System, work: Path, every: bool) -> Seen:
     if acked:
         wrong += oracle.at_once(scenario, fresh(tree, work), result.stdout)
     wrong += oracle.recoveries(system, ledger, tree, place(work), every, boot=fault == "kill")
-    trees.remove(place(work))
     return Seen(call, wrong, base(system, trial.scenario, work)[0], tree, result.calls,
         f"{call}: exit {result.status}, said {result.stdout[:200]!r}, {result.stderr[:400]!r}")
 

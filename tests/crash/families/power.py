@@ -38,14 +38,12 @@ STAGES = ("act", "boot", "kill")
 #: Files that no verb needs after a restart: assumed to be whole, so that they do not double the
 #: number of states. A queue's lock is none of these: a verb that does not find it makes the queue.
 IDLE = re.compile(r"/(log|tended|\.lock)$")
-#: Left out: the same calls as others have, and many more of them, on much larger files.
-LARGE = re.compile("KiB")
 #: The number of random samples at each cut, in addition to the states that states.py chooses.
 SAMPLES = 32
 #: The push by another process, in the stage `kill`.
 OTHER = b"pushed by another"
-#: The states that a verb makes durable before it answers, and the verbs that reach them without.
-DURABLE, UNSYNCED = ("delayed", "buried", "claimed"), ("kick", "work")
+#: The states that a verb makes durable before it answers. A worker does not wait for that.
+DURABLE = ("delayed", "buried", "claimed")
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,7 @@ class Owed:
 
 def _states(scenario: Scenario, found: layout.Dump) -> list[str]:
     """The state that the verb was to make durable before its answer."""
-    if scenario.ends in DURABLE and scenario.verb not in UNSYNCED:
+    if scenario.ends in DURABLE and scenario.verb != "work":
         if scenario.subject not in found.bodies(scenario.queue, scenario.ends):
             return [f"{scenario.subject!r} is not {scenario.ends}"]
     if scenario.verb == "close" and scenario.queue not in found.closed:
@@ -163,14 +161,11 @@ def spool_of(box: trees.Tree) -> trees.Tree:
 
 
 def expand(recording: Recording, scenario: Scenario,
-        options: Options) -> Iterator[tuple[int, str]]:
-    """Cut and fates of each state that differs from all others: by turns one that has lost
-    everything that was pending, the later cuts first, and one of the others. Of cuts with the same
-    state, the last: more is owed later."""
+        options: Options) -> Iterator[tuple[bool, int, str]]:
+    """Cut and fates of each state that differs from all others, and whether all that was pending is
+    lost. Of cuts with the same state, the last: more is owed later."""
     history = recording.history
     whole = frozenset(index for index, op in enumerate(history.ops) if IDLE.search(op.text))
-    first: list[tuple[int, str]] = []
-    rest: list[tuple[int, str]] = []
     seen: set[object] = set()
     few = None if options.limit is None else 2 * options.limit
     for cut in reversed(cuts(recording)):
@@ -181,10 +176,7 @@ def expand(recording: Recording, scenario: Scenario,
             state = trees.digest(spool_of(history.tree(cut, fates))), said
             if state not in seen:
                 seen.add(state)
-                (first if fates is none else rest).append((cut, fates))
-    rest = sample(rest, len(rest), f"{options.seed}")
-    for pair in zip_longest(first, rest):
-        yield from filter(None, pair)
+                yield fates is none, cut, fates
 
 
 def kills(system: System, name: str, options: Options, work: Path) -> list[int]:
@@ -198,14 +190,19 @@ def kills(system: System, name: str, options: Options, work: Path) -> list[int]:
     return sample(found, few, f"{options.seed} {name}")
 
 
-def trials(system: System, name: str, options: Options, work: Path) -> Iterator[Trial]:
-    """By turns of each stage."""
-    stages = [(stage, kill) for stage in STAGES if options.wants(stage)
-        for kill in (kills(system, name, options, work) if stage == "kill" else (0,))]
-    turns = zip_longest(*([(stage, kill, *state) for state in expand(record(system, name, stage,
-        kill, work), NAMED[name], options)] for stage, kill in stages))
-    for stage, kill, cut, fates in (one for turn in turns for one in turn if one):
-        yield Trial("power", name, stage, f"{kill}/" * (stage == "kill") + f"{cut}/{fates}")
+def trials(system: System, name: str, options: Options, work: Path) -> list[Trial]:
+    """By turns of each stage; of its states as many of each kill as of the others, and as many that
+    have lost all as of the others."""
+    def of(stage: str) -> list[Trial]:
+        points = [((kill, lost), f"{kill}/" * (stage == "kill") + f"{cut}/{fates}")
+            for kill in (kills(system, name, options, work) if stage == "kill" else (0,))
+            for lost, cut, fates in expand(record(system, name, stage, kill, work), NAMED[name],
+                options)]
+        return [Trial("power", name, stage, point) for _, point in sample(points, options.limit,
+            f"{options.seed} {name}", lambda one: one[0])]
+
+    turns = zip_longest(*map(of, filter(options.wants, STAGES)))
+    return [one for turn in turns for one in turn if one]
 
 
 def run(trial: Trial, system: System, work: Path, every: bool) -> Seen:
@@ -229,8 +226,8 @@ def run(trial: Trial, system: System, work: Path, every: bool) -> Seen:
 
 def names(system: System) -> list[str]:
     """The scenarios of this family. Their acts run with FLATQ_SYNC=on; what they begin with is on
-    the disk anyway."""
-    return [name for name in crash.plain(system) if not LARGE.search(name)]
+    the disk anyway. Large messages make the same calls as small ones, but many more."""
+    return [name for name in crash.plain(system) if "KiB" not in name]
 
 
 FAMILY = Family(STAGES, names, trials, run, 4000, crash.lacks)
