@@ -1,17 +1,14 @@
 """Power cuts: every state that an honest file system may leave, by a model; and real cuts."""
 
 import os
-import shutil
 import subprocess
-import tempfile
-from pathlib import Path
 
 import pytest
 
 from conftest import everything, share
-from laboratory import trials  # noqa: F401
+from laboratory import own, trials, work  # noqa: F401
 
-from crash import campaign, memo
+from crash import campaign
 from crash.families import cuts, power, states
 from crash.gate import gate
 from crash.judge import trees
@@ -23,23 +20,9 @@ CUTS = 30 if everything() else 4
 SEED = int(os.environ["FLATQ_SEED"])
 
 
-@pytest.fixture(autouse=True)
-def gated():
-    there, reason = gate.available()
-    if not there:
-        pytest.skip(reason)
-
-
-@pytest.fixture
-def work():
-    path = Path(tempfile.mkdtemp(prefix="flatq-power.", dir=memo.memory()))
-    yield path
-    shutil.rmtree(path)
-
-
-def history(work, script, before=""):
+def history(own, script, before=""):
     """The history of a shell script that runs in an empty directory."""
-    box = work / "box"
+    box = own / "box"
     box.mkdir()
     subprocess.run(["sh", "-c", before or ":"], cwd=box, check=True)
     found = states.History(box)
@@ -89,9 +72,9 @@ STATES = {
 
 @pytest.mark.whole
 @pytest.mark.parametrize("what", STATES)
-def test_what_may_be_left(what, work):
+def test_what_may_be_left(what, own):
     script, before, trees_left = STATES[what]
-    assert left(history(work, script, before)) == trees_left
+    assert left(history(own, script, before)) == trees_left
 
 
 @pytest.mark.whole
