@@ -74,14 +74,13 @@ class Client:
             return line + self.take(len(self.got)) + b"<cut>"
         return line + self.take(size)
 
-    def ask(self, data, seconds=60.0):
+    def ask(self, data):
         self.send(data if data.endswith(b"\r\n") else data + b"\r\n")
-        return self.reply(seconds)
+        return self.reply()
 
-    def put(self, body, priority=0, delay=0, ttr=60, seconds=60.0):
+    def put(self, body, priority=0, delay=0, ttr=60):
         """The new job's id."""
-        said = self.ask(b"put %d %d %d %d\r\n%s\r\n" % (priority, delay, ttr, len(body), body),
-            seconds)
+        said = self.ask(b"put %d %d %d %d\r\n%s\r\n" % (priority, delay, ttr, len(body), body))
         assert said.startswith(b"INSERTED "), said
         return int(said.split()[1])
 
@@ -225,10 +224,10 @@ class Debians:
 
     sleep = staticmethod(time.sleep)
 
-    def __init__(self, *args):
+    def __init__(self):
         self.port = free()
-        self.process = subprocess.Popen([need("beanstalkd"), "-l", "127.0.0.1", "-p",
-            str(self.port), *args])
+        self.process = subprocess.Popen(
+            [need("beanstalkd"), "-l", "127.0.0.1", "-p", str(self.port)])
         wait_for(lambda: listening(self.port) or self.process.poll() is not None, "beanstalkd")
         assert self.process.poll() is None, "beanstalkd has ended"
 
