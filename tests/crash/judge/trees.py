@@ -20,7 +20,7 @@ from . import layout
 #: What differs from run to run in a path, or in the slip at the head of a line: owners and process
 #: ids; times, but for those of layout.age; when a message was born; nonces.
 _VARIES = re.compile(rf"(?<![0-9-])\d+-\d{{12}}(?!\d)|(?<=/delayed/)(?!{layout.DUE}|\d+$)\d+/\d+"
-    r"|(?<=/buried/)\d+(/\d+)?(/\d+(?=\.))?|(?<=\.)\d{12}(?=\.\d+\.[-k])"
+    r"|(?<=/\.boot/).+|(?<=/buried/)\d+(/\d+)?(/\d+(?=\.))?|(?<=\.)\d{12}(?=\.\d+\.[-k])"
     r"|(?<![0-9a-f])(?!00000)(?P<nonce>[0-9a-f]{12})(?![0-9a-f])")
 _DEADLINE = re.compile(rf"(?<=\.)(?!{layout.OVER}|0{{12}})\d{{12}}(?=/|$)")
 #: Files of which only that they are there counts: what is in them differs, and no recovery reads
