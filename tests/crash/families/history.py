@@ -40,7 +40,7 @@ from ..trials import Family, Options, Seen, Trial
 QUEUE = "q"
 BOUND = 6
 PACE = 0.022  # seconds: how long a verb is believed to take before one was struck
-DEADLINE = 120.0  # seconds after which an operation counts as hanging, and the history ends
+DEADLINE = 120.0  # seconds after which an operation counts as hanging
 REBOOT = 1e9  # seconds: longer than any lease, which a restart ends
 
 
@@ -68,10 +68,6 @@ class Fault:
         return True
 
 
-class Over(Exception):
-    """An operation hangs: the history ends here."""
-
-
 @dataclass
 class History:
     """The running one: its spool, what has happened."""
@@ -85,7 +81,6 @@ class History:
     messages: dict[int, Message] = field(default_factory=dict)
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     samples: list[tuple[float, int]] = field(default_factory=list)
-    broken: list[str] = field(default_factory=list)
     # seconds, by verb: how long it takes, as far as strikes have shown
     paces: dict[str, float] = field(default_factory=dict)
     # by worker: a receipt that is no longer its own
@@ -98,9 +93,8 @@ class History:
 
     def perform(self, words: Sequence[str], data: bytes = b"", fault: Fault | None = None, *,
             who: str = "", messages: Sequence[Message] = (), receipt: str = "") -> Event:
-        """One operation, to its end or to the end of its whole group."""
-        if self.broken:
-            raise Over
+        """One operation, to its end or to the end of its whole group. Raises AssertionError or
+        subprocess.TimeoutExpired if that does not come: then there is no history."""
         self.messages.update((message.number, message) for message in messages)
         event = Event(who, tuple(words), fault=fault.kind if fault else "",
             messages=tuple(m.number for m in messages), receipt=receipt)
@@ -109,9 +103,8 @@ class History:
         with open(os.memfd_create("input"), "r+b") as stdin:
             stdin.write(data)
             stdin.seek(0)
-            process = subprocess.Popen(self.system.argv(words),
-                env=self.system.environment(self.spool),
-                cwd=self.spool.parent, start_new_session=True, stdin=stdin,
+            process = subprocess.Popen(self.system.argv(words), cwd=self.spool.parent,
+                env=self.system.environment(self.spool), start_new_session=True, stdin=stdin,
                 stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         if fault:
             pace = self.paces.get(event.verb, PACE)
@@ -121,18 +114,14 @@ class History:
             self.paces[event.verb] = pace * (1.1 if fault.strike(process) else 0.7)
         try:
             event.out, event.err = process.communicate(timeout=self.deadline)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            event.out, event.err = process.communicate()
-            self.broken.append(f"{who}: {' '.join(words)}: not over after {self.deadline:g} s")
+            if process.returncode == -signal.SIGKILL:
+                processes.wait_for(lambda: not processes.left(processes.GROUP, process.pid),
+                    f"the end of the killed {event.verb}", self.deadline)
+        except (AssertionError, subprocess.TimeoutExpired):
+            processes.kill(processes.left(processes.GROUP, process.pid))
+            process.wait()
+            raise
         event.status, event.killed = process.returncode, process.returncode == -signal.SIGKILL
-        end = time.monotonic() + self.deadline
-        while event.killed and processes.left(processes.GROUP, process.pid):
-            if time.monotonic() > end:
-                self.broken.append(f"{who}: {' '.join(words)}: killed, and something of it goes on")
-                os.killpg(process.pid, signal.SIGKILL)
-                break
-            time.sleep(0.001)
         event.end = self.now()
         self.events.append(event)
         return event
@@ -220,13 +209,10 @@ def claimer(history: History, rng: random.Random, who: str) -> None:
         fault=fault_of(rng, 0.25, ("stop",)), who=who, receipt=who)
     if not claim.done:
         return
-    if not re.fullmatch(rb"(\d+ [1-9]\d* /.+\n)+", claim.out):
-        history.broken.append(f"{who}: claim said {claim.out[:80]!r}")
-        return
+    assert re.fullmatch(rb"(\d+ [1-9]\d* /.+\n)+", claim.out), claim
     listed = layout.listed(claim.out)
     claim.claimed, before = tuple(listed.values()), history.claimed
-    if sorted(listed) != list(listed) or min(listed) < before:
-        history.broken.append(f"{who}: offsets {list(listed)} behind {before}")
+    assert sorted(listed) == list(listed) and min(listed) >= before, (claim, before)
     history.claimed = max(listed) + 1
     end = rng.choice((["settle", "-c", "me", str(history.claimed)], ["unclaim", "-c", "me"]))
     if not history.perform([*end, QUEUE], fault=fault_of(rng, 0.25), who=who, receipt=who).done:
@@ -265,9 +251,8 @@ def work_on(history: History) -> None:
     """Let all workers of the kind do their operations side by side; each draws for itself."""
     def worker(role: Role, number: int, turns: int) -> None:
         rng = random.Random(f"{history.kind}.{history.seed}.{role.__name__}.{number}")
-        with contextlib.suppress(Over):
-            for turn in range(turns):
-                role(history, rng, f"{role.__name__}{number}.{turn}")
+        for turn in range(turns):
+            role(history, rng, f"{role.__name__}{number}.{turn}")
 
     crew = [(role, number, turns) for role, (count, turns) in KINDS[history.kind].items()
         for number in range(count)]
@@ -294,24 +279,14 @@ def finish(history: History) -> list[str]:
             and not path.name.startswith("settled.") and path.name != "~"]
 
 
-def play(system: System, kind: str, seed: int, top: Path) -> tuple[History, list[str]]:
-    """Run it; the history and what is left over at its end."""
-    history = History(system, kind, seed, top / "spool")
-    with contextlib.suppress(Over):
-        history.perform(["create", *(["-b", str(BOUND)] if kind == "bound" else []), QUEUE])
-        work_on(history)
-        return history, finish(history)
-    return history, []
-
-
 def run(trial: Trial, system: System, work: Path, every: bool) -> Seen:
-    kind, seed = trial.scenario, trial.numbers[0]
-    with tempfile.TemporaryDirectory(prefix="history.", dir=work) as directory:
-        history, left = play(system, kind, seed, Path(directory))
-        after = trees.take(history.spool)
-    # of one that was cut short, only the reason
-    wrong = history.broken or left + history_model.check(history.events, history.messages,
-        BOUND if kind == "bound" else 0, history.samples)
+    kind, bound = trial.scenario, BOUND if trial.scenario == "bound" else 0
+    with tempfile.TemporaryDirectory(prefix="history.", dir=work) as top:
+        history = History(system, kind, trial.numbers[0], Path(top, "spool"))
+        history.perform(["create", *(["-b", f"{bound}"] if bound else []), QUEUE])
+        work_on(history)
+        wrong, after = finish(history), trees.take(history.spool)
+    wrong += history_model.check(history.events, history.messages, bound, history.samples)
     killed = sum(event.killed for event in history.events)
     return Seen(f"{len(history.events)} operations, {killed} killed, "
         f"{len(history.messages)} messages", wrong[:12], after=after)
