@@ -403,7 +403,7 @@ b: put 0 0 60 1|d
 b: reserve-with-timeout 0
 b: touch #3
 b: delete #3
-b: put 0 0 3 1|e
+b: put 0 0 4 1|e
 b: reserve
 b: reserve
 b: reserve-with-timeout 0
