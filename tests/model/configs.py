@@ -22,9 +22,7 @@ class Config:
     keys: dict = field(default_factory=dict)
     bound: int = 0
     priorities: dict = field(default_factory=dict)
-    ids: bool = False        # only ids are given: no messages
     full: bool = False       # a fold may find the disk full
-    drops: bool = False      # a process drops the queue
 
     @cached_property
     def processes(self):
@@ -39,9 +37,8 @@ class Config:
     @cached_property
     def acked(self):
         """The ids that were pushed, or only given, before."""
-        if self.ids:
-            return frozenset(int(path[8:]) for path in self.start if path.count("/") == 2)
-        return frozenset(each for path in self.start for each in messages(self.start, path))
+        given = {int(path[8:]) for path in self.start if path.startswith("range/0/")}
+        return frozenset(given.union(messages(self.start, *self.start)))
 
 
 def singles(*messages, place="wal"):
@@ -61,24 +58,19 @@ def flat(*messages, place="queue"):
     return {f"{place}/{name}": tuple(f"5.{message}.0" for message in messages)}
 
 
-def reserved(message, deadline=1):
-    return {f"body/{message}": ("whole",), f"out/5.{message}.1@0+{deadline}": ""}
-
-
 KEYS = {1: "k", 2: "k", 3: "k"}
 ONE, TWO, FLAT = singles(1), singles(1, 2), flat(1, 2)
 FLAT3 = {**FLAT, **singles(3)}
 UNFOLD_WRECK = {**singles(1, 2, place="tmp/5.1.x"), "tmp/5.1.x": DIRECTORY,
     **flat(1, 2, place="unfold")}
 WRECK = {**singles(1, 2, place="fold/5.1.x"), "fold/5.1.x": DIRECTORY}
-COMMITTED = {**WRECK, "queue/5.1.2.2.x": ("5.1.0", "5.2.0")}
 KEYED = {**ONE, "keys/k": (1, "yes")}
 RUN = {**singles(1, 3, place="head"), **singles(2)}
-BOUND = {**reserved(1), **singles(2)}
+RESERVED = {"body/1": ("whole",), "out/5.1.1@0+1": ""}
+BOUND = {**RESERVED, **singles(2)}
 IDS = {"range/0": DIRECTORY, "range/0/0": ""}
 
 CONFIGS = {
-    "pop pop reclaim": Config(TWO, "pop pop reclaim", kills=1),
     "pop reclaim sweep": Config(TWO, "pop reclaim sweep", kills=1),
     "push push pop": Config({}, "push:1 push:2 pop", kills=1),
     "urgent": Config(FLAT, "push:3:1 pop", kills=1, priorities={3: 1}),
@@ -89,7 +81,6 @@ CONFIGS = {
     "fold pop killed twice": Config(TWO, "fold pop", kills=2),
     "fold, disk full": Config(TWO, "fold pop", kills=1, full=True),
     "unfold pop pop": Config(FLAT, "pop pop", kills=1),
-    "unfold push": Config(FLAT, "pop push:3", kills=1),
     "lease": Config(TWO, "reserve pop clock", kills=1),
     "two leases": Config(ONE, "reserve reserve clock"),
     "bulk pop": Config(TWO, "bulk pop", kills=1),
@@ -97,8 +88,7 @@ CONFIGS = {
     "bulk reclaim": Config(TWO, "bulk reclaim", kills=1),
     "bulk fold": Config(TWO, "bulk fold", kills=1),
     "key": Config(KEYED, "push:2 pop sweep", kills=1, keys=KEYS),
-    "key, two pushes": Config({}, "push:1 push:2", kills=1, keys=KEYS),
-    "key, push killed": Config({}, "push:1 push:2 pop", kills=1, keys=KEYS),
+    "key, two pushes": Config({}, "push:1 push:2 pop", kills=1, keys=KEYS),
     "key, bulk": Config(KEYED, "push:2 bulk", kills=1, keys=KEYS),
     "bound": Config(ONE, "push:2 push:3 pop", bound=2),
     "bound, put back": Config(BOUND, "push:3 reclaim clock", bound=2),
@@ -108,19 +98,18 @@ CONFIGS = {
     "power: push fold": Config(ONE, "push:2 fold", power=True),
     "power: pop fold": Config(singles(1, 2, 3), "pop fold", power=True),
     "power: key": Config({}, "push:1 push:2", power=True, keys=KEYS),
-    "power: fold": Config(TWO, "fold", power=True),
     "power: unfold": Config(FLAT, "pop", power=True),
     "power: delete": Config(ONE, "reserve sweep", power=True),
     "power: bulk": Config(TWO, "bulk", power=True),
     "bulk of a run": Config(RUN, "bulk pop"),
     "wreck of a fold": Config(WRECK, "fold pop", kills=1),
     "wreck of an unfold": Config(UNFOLD_WRECK, "fold pop", kills=1),
-    "drop push": Config({}, "drop push:1 push:2", kills=1, drops=True),
-    "drop release": Config(ONE, "drop release", kills=1, drops=True),
-    "drop reclaim": Config(reserved(1), "drop reclaim pop clock", kills=1, drops=True),
-    "drop unfold": Config(FLAT, "drop pop", kills=1, drops=True),
-    "drop sweep": Config(ONE, "drop pop sweep", kills=1, drops=True),
-    "drop, wreck of an unfold": Config(UNFOLD_WRECK, "drop push:3", drops=True),
-    "ids": Config({"range/0": DIRECTORY}, "id id id", ids=True, kills=1),
-    "ids, old ranges": Config(IDS, "id id id retire", ids=True),
+    "drop push": Config({}, "drop push:1 push:2", kills=1),
+    "drop release": Config(ONE, "drop release", kills=1),
+    "drop reclaim": Config(RESERVED, "drop reclaim pop clock", kills=1),
+    "drop unfold": Config(FLAT, "drop pop", kills=1),
+    "drop sweep": Config(ONE, "drop pop sweep", kills=1),
+    "drop, wreck of an unfold": Config(UNFOLD_WRECK, "drop push:3"),
+    "ids": Config({"range/0": DIRECTORY}, "id id id", kills=1),
+    "ids, old ranges": Config(IDS, "id id id retire"),
 }

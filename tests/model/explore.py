@@ -59,6 +59,7 @@ class Explorer:
         self.programs = Programs(() if config.power else ("sync", "syncfs"))
         self.recovery = Programs(("sync", "syncfs"))
         self.recovered = {}
+        self.ids = "id " in config.words  # only ids are given: no messages
         self.label = ""      # of the step that is tried
 
     def first(self):
@@ -232,7 +233,7 @@ class Explorer:
         elif kind == "create" and args[0].startswith("wal/"):
             self.pushed(state, disk, files.slip_id(args[0]))
         elif kind == "begin" and args:
-            change["there"] = state.acked if self.config.ids else state.settled
+            change["there"] = state.acked if self.ids else state.settled
         elif kind == "begin":
             ready = state.acked.intersection(files.messages(disk, *READY))
             change["there"] = ready.difference(files.messages(disk, "out"), state.settled)
@@ -268,7 +269,7 @@ class Explorer:
     def check(self, state):
         """One more state. If all processes were killed now, recovery must put back what was
         promised."""
-        if self.config.ids:
+        if self.ids:
             return
         if self.config.power:
             for cut in {cut for cut, _ in state.cuts}:
@@ -279,61 +280,53 @@ class Explorer:
     def check_recovered(self, state, disk, method, settled):
         if disk not in self.recovered:
             self.recovered[disk] = self.recover(dict(disk), method)
-        count, left, damaged = self.recovered[disk]
+        count, damaged = self.recovered[disk]
         for message in damaged & state.acked:
-            left = left or f"message {message} has no whole body, but a slip"
+            raise Bad(f"after {method}: message {message} has no whole body, but a slip")
         for message in state.acked | count.keys():
-            times = count[message]
             least, most = message in state.acked - state.settled, message not in settled
-            if not least <= times <= most:
-                left = left or (f"message {message} is there {times} times, "
+            if not least <= count[message] <= most:
+                raise Bad(f"after {method}: message {message} is there {count[message]} times, "
                     f"settled: {message in settled}")
-        if left:
-            raise Bad(f"after {method} now: {left}")
 
     def recover(self, disk, method):
-        """How often each message is there after recovery, what is wrong with the files that are
-        left, and which messages were damaged."""
+        """How often each message is there after recovery, and which ones were damaged."""
         for message, count in Counter(files.messages(disk, "wal", "queue", "head", "out")).items():
             if count > 1:
-                return Counter(), f"message {message} is in {count} places", NONE
+                raise Bad(f"message {message} is in {count} places")
         programs, damaged, lock = self.recovery, NONE, False
         node = programs.start(getattr(self.protocol, method)(0))
         for _ in range(400):
-            if node == END:
+            if node == END or "gone/q" in disk:
                 count = Counter(files.messages(disk, *READY))
-                return count, self.left_over(disk, count), damaged
+                self.check_left(disk, count)
+                return count, damaged
             kind, args = programs.ops[node][:2]
             result = {"dead": True, "clock": 9, "choose": "written"}.get(kind)
             if kind == "mv" and args[0] in disk and args[1] in disk:
-                return Counter(), f"{args[1]} was there already", NONE
+                raise Bad(f"after {method}: {args[1]} was there already")
             if kind in files.ACTS:
                 result = files.act(disk, kind, *args)
-            elif kind == "die":
-                bad = "" if "gone/q" in disk else "recovery ends with an error"
-                return Counter(), bad, NONE
             elif kind == "check":
                 damaged = self.set_aside(disk)
             lock = kind == "lock" or lock and kind != "unlock"
             node = programs.next(node, result, lock)
-        return Counter(), "recovery does not end", NONE
+        raise Bad(f"{method} does not end")
 
-    def left_over(self, disk, count):
-        if "gone/q" in disk:
-            return ""
+    def check_left(self, disk, count):
         slips = files.slips(disk).values()
         for path in sorted(disk):
             place, _, name = path.partition("/")
             if (place in ("fold", "unfold", "tmp", "done", "out", "gone", "dropping")
+                    and path != "gone/q"
                     # a killed push leaves its body until the next boot
                     or place == "body" and int(name) in self.config.acked - set(slips)
                     # and its key: the next push with it sees that there is no such message
                     or place == "keys" and disk[path][0] not in count and len(disk[path]) == 2):
-                return f"{path} is left"
+                raise Bad(f"after recovery, {path} is left")
         for message in slips:
             if disk.get(f"body/{message}") != ("whole",):
-                return f"message {message} has no body"
-        return ""
+                raise Bad(f"after recovery, message {message} has no body")
 
     # power cuts
 
