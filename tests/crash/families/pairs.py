@@ -30,7 +30,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import crash
 from .. import memo
@@ -39,7 +39,6 @@ from ..gate.processes import wait_for, with_children
 from ..judge import layout, oracle, trees
 from ..scenarios import Scenario, System, Words, build, fill, http, killed, pushes, v
 from ..trials import Family, Options, Seen, Trial
-
 
 
 @dataclass(frozen=True)
@@ -132,30 +131,10 @@ BASES = {name: Scenario(name, before, ("RECEIPT",), 0, prepare=prepare)
 DUE = ("due", "handed, due")
 
 
-def _both(bases: Sequence[str], doors: Iterable[str], beside: Sequence[str]) -> Iterator[
-        tuple[str, str, str]]:
-    for base, door, verb in itertools.product(bases, doors, beside):
-        yield base, door, verb
-        yield base, verb, door
-
-
-#: Which verb is held beside which, in which spool.
-COMBINATIONS = tuple(dict.fromkeys([
-    *itertools.product(("plain", "due", "boot", "empty", "bare"), VERBS, VERBS),
-    *_both(("ready", "bare"), DOORS, ("drop", "drop -f", "close")),
-    *_both(("handed", "handed, due"), RECEIPTS, ("pop", "reserve", "drain", "wal", "close",
-        "drop -f", "http GET", *RECEIPTS))]))
-
-
-@dataclass(frozen=True)
-class Pair:
+class Pair(NamedTuple):
     base: str
     first: str
     second: str
-
-    @classmethod
-    def of(cls, scenario: str) -> Pair:
-        return cls(*re.split(": | / ", scenario))
 
     def __str__(self) -> str:
         return f"{self.base}: {self.first} / {self.second}"
@@ -163,6 +142,24 @@ class Pair:
     @property
     def both(self) -> set[str]:
         return {self.first, self.second}
+
+
+def _pair(scenario: str) -> Pair:
+    return Pair(*re.split(": | / ", scenario))
+
+
+def _both(bases: Sequence[str], doors: Iterable[str], beside: Sequence[str]) -> Iterator[Pair]:
+    for base, door, verb in itertools.product(bases, doors, beside):
+        yield Pair(base, door, verb)
+        yield Pair(base, verb, door)
+
+
+#: Which verb is held beside which, in which spool.
+COMBINATIONS = tuple(dict.fromkeys([
+    *map(Pair._make, itertools.product(("plain", "due", "boot", "empty", "bare"), VERBS, VERBS)),
+    *_both(("ready", "bare"), DOORS, ("drop", "drop -f", "close")),
+    *_both(("handed", "handed, due"), RECEIPTS, ("pop", "reserve", "drain", "wal", "close",
+        "drop -f", "http GET", *RECEIPTS))]))
 
 
 @dataclass(frozen=True)
@@ -306,13 +303,9 @@ def held(system: System, words: Words, spool: Path, where: int | str,
 
 def run(trial: Trial, system: System, work: Path, every: bool) -> Seen:
     if trial.scenario in RACES:
-        spool = work / f"race.{os.getpid()}"
-        try:
-            return Seen(trial.scenario, RACES[trial.scenario](system, spool),
-                after=trees.take(spool))
-        finally:
-            trees.remove(spool)
-    pair, (point, *kill) = Pair.of(trial.scenario), trial.numbers
+        spool = crash.fresh(trees.Tree((), False), work)
+        return Seen(trial.scenario, RACES[trial.scenario](system, spool), after=trees.take(spool))
+    pair, (point, *kill) = _pair(trial.scenario), trial.numbers
     tree, receipt = base(system, pair.base, work)
     spool = crash.fresh(tree, work)
     before = Counter(m.body or b"?" for m in layout.dump(spool).messages())
@@ -425,14 +418,14 @@ RACES = {"settled while its owner is looked for": settled,
 
 
 def names(system: System) -> list[str]:
-    return [] if system.baseline else [*RACES, *(str(Pair(*some)) for some in COMBINATIONS)]
+    return [] if system.baseline else [*RACES, *map(str, COMBINATIONS)]
 
 
 def trials(system: System, name: str, options: Options, work: Path) -> list[Trial]:
     """Every point of the first with the second whole, and killed at each of its points."""
     if name in RACES:
         return [Trial("pairs", name, "held", "1")] * options.wants("held")
-    pair = Pair.of(name)
+    pair = _pair(name)
     points = [("held", f"{call.seq}") for call in calls(system, pair.base, pair.first, work)
         if options.hits(call) and options.wants("held")]
     if options.wants("second killed"):
