@@ -199,9 +199,7 @@ class Protocol:
         if any(name.startswith("batch.") for name in (yield ls("done"))):
             yield self.sweep()
         entry = yield read(f"keys/{key}")
-        if not entry or entry == ("torn",):
-            return 0
-        if entry[0] in map(slip_id, (yield self.paths("done"))):
+        if not entry or entry[0] in map(slip_id, (yield self.paths("done"))):
             return 0
         if len(entry) == 1 and not (yield self.find(entry[0])):
             taken = yield ls("out")
@@ -446,10 +444,8 @@ class Protocol:
             yield self.fold_remove(run, flat)
 
     def fold_remove(self, run, flat):
-        """fold_remove: the messages that stand in the flat file, whatever a listing says"""
+        """fold_remove: the messages that stand in the flat file"""
         names = yield read(f"queue/{flat}")
-        if names == ("torn",):
-            yield DIE
         yield self.bodies_remove(names)
         yield self.remove(f"fold/{run}", names, "rm run")
         yield rmdir(f"fold/{run}")
