@@ -19,7 +19,7 @@ from conftest import everything, listening, need, share, wait_for
 from engine import (
     Clock, calls_in, carriers, command_of, end_launches, faulty, lies, pop, push)
 from servers import certified
-from stalk import Launched, by_socat, parent
+from stalk import Launched, parent
 
 from crash.families import clients
 from crash.families.clients import answer
@@ -517,14 +517,16 @@ def serve(request, flatq, launched, free_port, tmp_path):
             need("ncat")
             flatq.start("./launch", door, *words, "-l", f"unix:{at}", stdin=subprocess.DEVNULL)
             request.addfinalizer(lambda: end_launches(flatq.spool, *flatq.started))
-        elif transport == "socat":
-            by_socat(flatq, name, at)
-        elif transport == "systemd":
-            program = need("systemd-socket-activate")
-            env = [word for row in flatq.env.items() for word in ("-E", "=".join(row))]
-            flatq.started.append(subprocess.Popen([program, "--accept", "--inetd", "-l",
-                f"127.0.0.1:{at}", *env, *flatq.command(name)], stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL, start_new_session=True))
+        elif transport in ("socat", "systemd"):
+            words = [need("socat"), f"TCP-LISTEN:{at},bind=127.0.0.1,reuseaddr,backlog=200,fork",
+                f"EXEC:{' '.join(flatq.command(name))},nofork"]
+            if transport == "systemd":
+                env = [word for row in flatq.env.items() for word in ("-E", "=".join(row))]
+                words = [need("systemd-socket-activate"), "--accept", "--inetd", "-l",
+                    f"127.0.0.1:{at}", *env, *flatq.command(name)]
+            flatq.started.append(subprocess.Popen(words, env=flatq.env, cwd=flatq.home,
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                start_new_session=True))
         else:
             listener = socket.create_server(("127.0.0.1", at))
             thread = threading.Thread(target=inetd, args=(listener, name))

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-from conftest import LIB, free, listening, need, wait_for
+from conftest import free, listening, need, wait_for
 from engine import carriers, command_of, end_launches, next_hundredth
 
 # values that are the server's own, or are measured
@@ -103,16 +103,6 @@ def over_tcp(flatq, door):
         theirs, _ = listener.accept()
     flatq.start(door, stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL)
     return Client(ours), theirs
-
-
-def by_socat(flatq, door, port):
-    """A door under socat, which starts a process for each connection."""
-    need("socat")
-    words = ["socat", f"TCP-LISTEN:{port},bind=127.0.0.1,reuseaddr,backlog=200,fork",
-        f"EXEC:{flatq.shell} {LIB}/{door},nofork"]
-    flatq.started.append(subprocess.Popen(words, env=flatq.env, cwd=flatq.home,
-        stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True))
-    wait_for(lambda: listening(port), "the door")
 
 
 def in_pieces(theirs):
