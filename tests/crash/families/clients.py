@@ -48,8 +48,8 @@ class Door:
     """A running ./launch on a free port of 127.0.0.1, with a spool of its own below `top`."""
 
     def __init__(self, system: System, mode: str, top: Path) -> None:
-        self.system, self.mode, self.spool, self.said_to = system, mode, top / "spool", top / "said"
-        self.port = free()
+        self.system, self.spool, self.said_to, self.port = (system, top / "spool", top / "said",
+            free())
         with self.said_to.open("wb") as said:
             self.process = subprocess.Popen(["sh", str(system.lib.parent / "launch"), "-p",
                 str(self.port), "-i", "4", *["-k"] * (mode == "side by side")],
@@ -239,36 +239,35 @@ CLIENTS: dict[str, Callable[[Door, random.Random], Result]] = {
     "gone before the answer": gone_before_the_answer}
 
 
-def judge(door: Door, name: str, seed: int) -> list[str]:
+def judge(door: Door, name: str, rng: random.Random) -> None:
     """Serve such a client. A message that was reserved and not delivered is back at once, or when
-    its lease of a second is over; ten seconds later it is lost."""
-    try:
-        must, may = CLIENTS[name](door, random.Random(f"{name}.{door.mode}.{seed}"))
-        got: list[bytes] = []
+    its lease of a second is over; ten seconds later it is lost. Raises AssertionError."""
+    must, may = CLIENTS[name](door, rng)
+    got: list[bytes] = []
 
-        def back() -> bool:
-            got.extend(content(door))
-            return not Counter(must) - Counter(got)
+    def back() -> bool:
+        got.extend(content(door))
+        return not Counter(must) - Counter(got)
 
-        with contextlib.suppress(AssertionError):
-            wait_for(back, "what was acknowledged", 10)
-        lost, more = Counter(must) - Counter(got), Counter(got) - Counter(must) - Counter(may)
-        assert not lost, f"lost: {[body[:40] for body in lost]}"
-        assert not more, f"stored, or twice: {[(len(body), body[:40]) for body in more]}"
-        assert re.fullmatch(rb"\d+\n", door.ask(b"push probe\nprobe")), "the door does not serve"
-        assert door.ask(b"pop probe\n") == b"probe", "the door does not hand out"
-    except (AssertionError, OSError) as error:
-        return [f"{error or type(error).__name__}\n" + "\n".join(door.said().splitlines()[-8:])]
-    return []
+    with contextlib.suppress(AssertionError):
+        wait_for(back, "what was acknowledged", 10)
+    lost, more = Counter(must) - Counter(got), Counter(got) - Counter(must) - Counter(may)
+    assert not lost, f"lost: {[body[:40] for body in lost]}"
+    assert not more, f"stored, or twice: {[(len(body), body[:40]) for body in more]}"
+    assert re.fullmatch(rb"\d+\n", door.ask(b"push probe\nprobe")), "the door does not serve"
+    assert door.ask(b"pop probe\n") == b"probe", "the door does not hand out"
 
 
 def run(trial: Trial, system: System, work: Path, every: bool) -> Seen:
     """At a door of its own."""
-    name = trial.scenario
     with tempfile.TemporaryDirectory(prefix="clients.", dir=work) as top, Door(system, trial.fault,
             Path(top)) as door:
-        wrong = judge(door, name, trial.numbers[0])
-        return Seen(name, wrong, after=trees.take(door.spool), said=door.said())
+        wrong = []
+        try:
+            judge(door, trial.scenario, random.Random(f"{trial}"))
+        except (AssertionError, OSError) as error:
+            wrong = [f"{error!r}\n" + "\n".join(door.said().splitlines()[-8:])]
+        return Seen(trial.scenario, wrong, after=trees.take(door.spool), said=door.said())
 
 
 def trials(system: System, name: str, options: Options, work: Path) -> list[Trial]:
