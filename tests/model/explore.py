@@ -23,7 +23,7 @@ class Bad(Exception):
 class Process(NamedTuple):
     node: int                # where it is
     orphan: str = ""         # the command that lives on after its shell was killed
-    opened: tuple | None = None  # what a listing under way has seen
+    opened: object = None    # the names that a listing under way has seen; None: there is none
     # ids acknowledged and ready since its take began; for a push: ids settled before it
     there: frozenset = NONE
 
