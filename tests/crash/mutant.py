@@ -1,10 +1,9 @@
 """How strong is the laboratory: each patch of mutants/ breaks a copy of lib, and the family that
 its header names has to notice. `python3 -m crash --mutants` prints the table.
 
-A header says in plain lines what the patch breaks, then which fault of lib/PROMISE.md a user would
-meet it by, which family has to catch it, and with which trials, in the words of the command line.
-Nothing else is tried: so a mutant that another family catches is not caught. A patch has no line
-numbers, and only as many lines around a change as it takes to find the place."""
+A header says what the patch breaks, then which fault of lib/PROMISE.md a user would meet it by,
+which family has to catch it, and with which trials, in the words of the command line. A patch has
+no line numbers, and only as many lines around a change as it takes to find the place."""
 from __future__ import annotations
 
 import re

@@ -153,7 +153,7 @@ def test_a_claim_lists_what_lies_there(base):
     tree = trees.take(base)
     for held in (whole, [m for m in whole if m is not lost], [*whole, lost]):
         spool = oracle.Spool(SYSTEM, family.fresh(tree, base.parent), "q")
-        spool.claimed("me", layout.Dump({"q": held}), list_first=True)
+        spool.claimed(layout.Dump({"q": held}), list_first=True)
         assert ["claim lists" in text for text in spool.wrong] == [True] * (held is not whole)
 
 

@@ -111,7 +111,7 @@ class Moment:
         answer = self.call.paths == ("<stdout>",)
         call = replace(self.call, fate="torn" if torn else "killed", data=None)
         result = gate.Result(-9, self.stdout + (data if answer else b""), self.stderr,
-            [*self.before, call], fired=1, killed=True)
+            [*self.before, call])
         if answer or not torn:
             return result, self.tree
         return result, trees.written(self.tree, call.paths[0], call.offset or 0, data)

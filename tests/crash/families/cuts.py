@@ -112,13 +112,13 @@ def cut(trial: Trial, system: System, every: bool, disk: Disk, work: Path) -> Se
     point = 1 + trial.numbers[0] * len(calls) // 1000  # behind the last one, the act has ended
     result = power.play(system, words, box, gate.Fault("kill_tree", point))
     disk.cut(LOG if trial.fault.endswith("flushed") else NOTHING)
-    status, said = None if result.killed else result.status, result.stdout
     disk.unmount()
     disk.mount()
     left = trees.take(box / "s")
-    wrong = power.Owed(status == 0, said).check(system, scenario, left, state, every)
+    wrong = power.Owed(result.status == 0, result.stdout).check(system, scenario, left, state, every)
     call = str(calls[point - 1]) if point <= len(calls) else "the end"
-    return Seen(call, wrong, before, left, result.calls, f"cut at {call}, said {said!r}")
+    return Seen(call, wrong, before, left, result.calls,
+        f"cut at {call}, said {result.stdout!r}")
 
 
 def run(trial: Trial, system: System, work: Path, every: bool) -> Seen:

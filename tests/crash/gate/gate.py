@@ -135,9 +135,12 @@ class Result:
     stdout: bytes = b""
     stderr: bytes = b""
     calls: list[Call] = field(default_factory=list)
-    fired: int = 0  # calls that the fault struck
-    killed: bool = False  # the gate killed something, by the fault or because time was up
     timed_out: bool = False  # the command itself was still there after `timeout`
+
+    @property
+    def fired(self) -> int:
+        """How many calls the fault struck."""
+        return sum(call.fate != "run" for call in self.calls)
 
 
 Each = Callable[[Call, bytes, bytes], None]
@@ -316,7 +319,7 @@ class _Gate:
                 if not self._left():
                     return
                 if now >= end:
-                    self.result.timed_out, self.result.killed = bool(self.child), True
+                    self.result.timed_out = bool(self.child)
                     return
             for fd, event in poll.poll(1000 * min(end - now, 0.05 if self.child else 0.005)):
                 if fd == self.listener:
@@ -392,7 +395,7 @@ class _Gate:
             self._reply(token, flags=_CONTINUE)
             return
         lasts = self.fault and self.fault.kind in ("errno_from", "errno_file")
-        if "open" not in self.kinds and self.result.fired and not lasts:
+        if "open" not in self.kinds and self.struck is not None and not lasts:
             # No call after the strike counts, and of reads there are thousands
             self._reply(token, flags=_CONTINUE)
             return
@@ -416,9 +419,8 @@ class _Gate:
             self._reply(token, flags=_CONTINUE)
         if call:
             self.result.calls.append(call)
-            if call.fate != "run":
-                self.result.fired += 1
-                self.struck = self.struck or call.paths
+            if call.fate != "run" and self.struck is None:
+                self.struck = call.paths
             self.met += bool(self.fault and self.fault.means(call))
 
     def _restart(self, pid: int, action: int) -> None:
@@ -452,7 +454,6 @@ class _Gate:
             os.kill(call.pid, signal.SIGKILL)  # one that is gone is no strike either: see _answer
         else:
             self.finish()
-        self.result.killed = True
         return replace(call, fate="torn" if part else "killed")
 
     def _decode(self, pid: int, number: int, args: list[int],

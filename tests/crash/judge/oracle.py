@@ -135,23 +135,22 @@ class Spool:
             self.wrong.append(f"the next push: {done} after {[m.id for m in held]}")
         return done.returncode == 0 and not taken
 
-    def claimed(self, name: str, found: Dump, list_first: bool) -> None:
-        """Give back what was claimed. `list_first`: the next claim of that name lists what lies
-        there, all of it and no more."""
+    def claimed(self, found: Dump, list_first: bool) -> None:
+        """Give back what was claimed, by the one name of all scenarios. `list_first`: the next
+        claim lists what lies there, all of it and no more."""
         there: dict[str, list[bytes | None]] = {}
         for m in found.messages(self.queue, "claimed"):
-            _, holder, segment, *_ = m.place.split("/")
-            if holder == name:
-                there.setdefault(segment.removesuffix(".flat"), []).append(m.body)
+            segment = m.place.split("/")[2].removesuffix(".flat")
+            there.setdefault(segment, []).append(m.body)
         want = [("%d %d" % tuple(map(int, segment.split("."))), bodies)
             for segment, bodies in there.items()]
         if list_first:
             got = [(line.rpartition(b" ")[0].decode(), list(layout.listed(line).values()))
-                for line in self.run("claim", "-c", name, "-n", "0", self.queue).splitlines()]
+                for line in self.run("claim", "-c", "me", "-n", "0", self.queue).splitlines()]
             if got != want:
                 self.wrong.append(
                     f"claim lists {repr(got)[:200]}, and there is {repr(want)[:200]}")
-        self.run("unclaim", "-c", name, self.queue)
+        self.run("unclaim", "-c", "me", self.queue)
 
     def drain(self) -> None:
         """Take what is ready; is it what was seen."""
@@ -231,10 +230,9 @@ def _recover(system: System, tree: trees.Tree, path: Path, key: str, queue: str,
         layout.age(path)
         spool.run("wal")
         found = dump(path)
-    # nothing but this gives them back
-    for claim in sorted({m.place.split("/")[1] for m in found.messages(queue, "claimed")}):
-        # which makes slips flat: by turns they are given back as they are
-        spool.claimed(claim, found, list_first=not then_push)
+    if found.messages(queue, "claimed"):
+        # a listing makes slips flat: by turns they are given back as they are
+        spool.claimed(found, list_first=not then_push)
         found = dump(path)
     # Popped messages that come again may make it more than the bound
     spool.wrong += twice(found, bounded=not power)
