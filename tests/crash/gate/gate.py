@@ -400,15 +400,14 @@ class _Gate:
             self._reply(token, flags=_CONTINUE)
             return
         call: Call | None = None
-        pieces: list[tuple[int, int]] = []
         try:
-            call = self._decode(pid, number, args, pieces)
+            call = self._decode(pid, number, args)
             if call and self.each:
                 for stream in (1, 2):
                     self.collect(stream)
                 self.each(call, b"".join(self.collected[1]), b"".join(self.collected[2]))
             if call and self.fault and self.fault.strikes(call, self.met, self.struck):
-                call = self._strike(self.fault, call, token, args, pieces)
+                call = self._strike(self.fault, call, token, args)
             elif not self._reply(token, flags=_CONTINUE):
                 return
         # the caller is gone, or its descriptor or address is bad: the kernel will say so
@@ -433,12 +432,11 @@ class _Gate:
                 memory.seek(action + 8)
                 memory.write((flags | _SA_RESTART).to_bytes(8, sys.byteorder))
 
-    def _strike(self, fault: Fault, call: Call, token: int, args: list[int],
-                pieces: list[tuple[int, int]]) -> Call | None:
+    def _strike(self, fault: Fault, call: Call, token: int, args: list[int]) -> Call | None:
         """Apply the fault; the call with its fate. None if the caller is dead already: nothing was
         done then, the call never happened, and the next one, which gets its number, is struck in
         its place."""
-        part = self._data(call.pid, pieces, fault.part(call.size)) if fault.kind == "torn" else b""
+        part = (call.data or b"")[:fault.part(call.size)] if fault.kind == "torn" else b""
         if not self._ioctl(_VALID, struct.pack("=Q", token)):
             return None
         if fault.errno:
@@ -456,9 +454,8 @@ class _Gate:
             self.finish()
         return replace(call, fate="torn" if part else "killed")
 
-    def _decode(self, pid: int, number: int, args: list[int],
-            pieces: list[tuple[int, int]]) -> Call | None:
-        """The call, if it counts; `pieces` gets the places of a write's bytes."""
+    def _decode(self, pid: int, number: int, args: list[int]) -> Call | None:
+        """The call, if it counts."""
         name, kind, where = _CALLS[number]
         at = {letter: args[index] for letter, index in where}
         flags = at.get("x", 0) & 0xFFFFFFFF
@@ -491,14 +488,12 @@ class _Gate:
                 paths.append(text)
         if not counts:
             return None
-        if "b" in at:
-            pieces.append((at["b"], args[2]))
-        elif "v" in at:
-            pieces += struct.iter_unpack("@QQ", _read(f"/proc/{pid}/mem", 16 * min(args[2], 1024),
-                at["v"]))
-        size, offset, data = at.get("z", sum(length for _, length in pieces)), at.get("o"), None
+        size, offset, data = at.get("z", 0), at.get("o"), None
         if kind == "write":
-            data = self._data(pid, pieces, size)
+            pieces = [(at["b"], args[2])] if "b" in at else struct.iter_unpack("@QQ",
+                _read(f"/proc/{pid}/mem", 16 * min(args[2], 1024), at["v"]))
+            data = b"".join(_read(f"/proc/{pid}/mem", length, start) for start, length in pieces)
+            size = len(data)
             offset = self._offset(pid, args[0]) if offset is None else offset
         if name == "unlinkat" and flags & _AT_REMOVEDIR:
             kind = "rmdir"
@@ -511,17 +506,10 @@ class _Gate:
     def _inside(self, path: bytes) -> bool:
         return path == self.root or path.startswith(self.below)
 
-    def _data(self, pid: int, pieces: list[tuple[int, int]], size: int) -> bytes:
-        data = b""
-        for address, length in pieces:
-            data += _read(f"/proc/{pid}/mem", min(length, size - len(data)), address)
-        return data
-
     def _offset(self, pid: int, fd: int) -> int:
-        lines = dict(line.split(b":", 1) for line in _read(f"/proc/{pid}/fdinfo/{fd}").split(b"\n")
-            if b":" in line)
-        append = int(lines[b"flags"], 8) & os.O_APPEND
-        return os.stat(f"/proc/{pid}/fd/{fd}").st_size if append else int(lines[b"pos"])
+        _, at, _, flags, *_ = _read(f"/proc/{pid}/fdinfo/{fd}").split()
+        append = int(flags, 8) & os.O_APPEND
+        return os.stat(f"/proc/{pid}/fd/{fd}").st_size if append else int(at)
 
     def _path(self, pid: int, directory: int, text: bytes) -> bytes:
         """The absolute name of what a path argument means, with all links resolved but a last one;
