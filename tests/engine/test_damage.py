@@ -89,8 +89,8 @@ READS = "openat,read,splice,sendfile,copy_file_range,getdents64"
 
 
 def three_queues(flatq):
-    """Each with three messages in a flat file, two with bodies of their own, of which one has a key,
-    and a delayed one."""
+    """Each with three messages in a flat file, two with bodies of their own, of which one has a
+    key, and a delayed one."""
     for queue in ("a", "q", "z"):
         flatq("push", "-l", queue, input=b"flat0\nflat1\nflat2\n", check=0)
         flatq("push", "-d", "1000", queue, input=b"delayed", check=0)

@@ -115,7 +115,8 @@ def cut(trial: Trial, system: System, every: bool, disk: Disk, work: Path) -> Se
     disk.unmount()
     disk.mount()
     left = trees.take(box / "s")
-    wrong = power.Owed(result.status == 0, result.stdout).check(system, scenario, left, state, every)
+    owed = power.Owed(result.status == 0, result.stdout)
+    wrong = owed.check(system, scenario, left, state, every)
     call = str(calls[point - 1]) if point <= len(calls) else "the end"
     return Seen(call, wrong, before, left, result.calls,
         f"cut at {call}, said {result.stdout!r}")
