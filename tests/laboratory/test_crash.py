@@ -38,13 +38,13 @@ def explore(kind, name, work, limit, *only, system=SYSTEM):
 
 
 def good(outcomes, name=""):
-    """No outcome is bad, and all trials were reached. A verb that waits, or a door, looks once a
-    second whether something is due, so a run may have fewer calls than the one whose calls were
-    counted: of its trials a part may be missed, or one of at least two."""
+    """No outcome is bad, and all trials were reached. A verb that waits or takes again, or a door,
+    looks once a second whether something is due, so a run may have fewer calls than the one whose
+    calls were counted: of its trials a part may be missed, or one of at least two."""
     wrong = [f"{one.trial}: {one.call}: {one.detail[:600]}" for one in outcomes
         if one.outcome == "bad"]
     assert not wrong, f"{len(wrong)} of {len(outcomes)}:\n" + "\n".join(wrong[:20])
-    waits = name.endswith(" -w") or name and (SCENARIOS[name].says
+    waits = name.endswith((" -w", "drain -a")) or name and (SCENARIOS[name].says
         or SCENARIOS[name].verb == "work")
     left = [f"{one.trial}" for one in outcomes if one.outcome != "good"]
     most = max(0.15 * len(outcomes), len(outcomes) > 1) if waits else 0
