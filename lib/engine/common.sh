@@ -9,7 +9,8 @@ needed=' '
 # shell_forget - unset names that lib reads with a default, and that a caller may have exported for
 # ends of his own. Set FLATQ_VERB, the name at the front of error lines
 shell_forget() {
-  unset FLATQ_DOOR OPTARG batch epoch length method names plain putbacks q queue reason request why
+  unset FLATQ_DOOR OPTARG batch epoch length method names plain putbacks q queue reason request \
+    shell_quiet why
   FLATQ_VERB=${0##*/} shell_own=$$
 }
 

@@ -215,10 +215,13 @@ def manners(scenario: Scenario, fault: str, result: gate.Result) -> list[str]:
     if result.timed_out:
         return ["hangs"]
     wrong = []
+    # Of several verbs, one says what is true because another one failed
+    if result.status in UNTRUE and (fault in faults.READS or scenario.act[0] != "sh"):
+        wrong.append(f"said {result.status} because of {fault}")
     if fault in faults.READS:
         untrue = UNTRUTHS.findall(FAILURES.split(result.stdout)[0]) if scenario.says else []
-        if result.status in UNTRUE or len(untrue) > scenario.denies:
-            wrong.append(f"said {result.status} {untrue} of what it could not read")
+        if len(untrue) > scenario.denies:
+            wrong.append(f"said {untrue} of what it could not read")
     own = SHELLS_OWN if fault == "no process" else ()
     if result.status > 0 and result.status not in (*CODES, *own):
         wrong.append(f"exit {result.status}: {result.stderr[:200]!r}")
