@@ -104,9 +104,9 @@ install:
 	  [ -f "$$file" ] || continue; \
 	  case $$file in *.md | lib/completion/* | lib/man/* | lib/systemd/*) continue ;; esac; \
 	  to='$(DESTDIR)$(LIBEXEC)/'"$${file#lib/}"; \
-	  mkdir -p "$${to%/*}" && cp "$$file" "$$to" || exit; \
 	  if [ -x "$$file" ]; then mode=755; else mode=644; fi; \
-	  chmod $$mode "$$to" || exit; \
+	  mkdir -p "$${to%/*}" && cp "$$file" "$$to.new" && chmod $$mode "$$to.new" && \
+	  mv "$$to.new" "$$to" || exit; \
 	done
 	printf '#!/bin/sh\nexec '\''%s/flatq'\'' "$$@"\n' '$(LIBEXEC)' >'$(DESTDIR)$(PREFIX)/bin/flatq'
 	chmod 755 '$(DESTDIR)$(PREFIX)/bin/flatq'

@@ -15,7 +15,7 @@ import pytest
 import machine
 from running import (  # noqa: F401
     LIB, ROOT, SHELLS, Result, Runner, booted, chance, everything, fuzz, left, make, need, put_stub,
-    said_by, share, shell_of)
+    share, shell_of)
 
 # pytest keeps its compiled tests: collecting them takes half the time
 sys.dont_write_bytecode, sys.pycache_prefix = False, str(ROOT / ".venv/pycache")

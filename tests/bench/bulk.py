@@ -5,7 +5,7 @@ import subprocess
 from dataclasses import dataclass, field
 
 from harness import FLOOR, Command, floor
-from rivals import Flatq, Redis, Sqlite
+from rivals import Redis, Sqlite
 
 @dataclass
 class Pair:
@@ -33,11 +33,10 @@ def bulk(run):
 
 
 def ours(run):
-    for name, root in run.trees.items():
-        spool = Flatq(run, "bulk", True, name).spool
-        yield Pair(name, run.flatq("push -l", spool, ["push", "-l", "jobs"],
-            str(run.work / "lines"), "on", root=root),
-                   run.flatq("drain -l", spool, ["drain", "-l", "jobs"], sync="on", root=root))
+    for name in run.trees:
+        yield Pair(name,
+            run.flatq("bulk", ["push", "-l", "jobs"], str(run.work / "lines"), "on", name),
+            run.flatq("bulk", ["drain", "-l", "jobs"], sync="on", name=name))
 
 
 # What push -l and drain start, and nothing else: perl counts the messages, and writes each in

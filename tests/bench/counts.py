@@ -10,7 +10,7 @@ import counting
 
 
 def counted(run, spool, verb):
-    command = run.flatq("count", spool, [verb, "jobs"])
+    command = run.flatq(spool, [verb, "jobs"])
     return counting.count(["sh", *command.argv], b"x" * 100, command.env, run.work)
 
 

@@ -6,8 +6,6 @@ import socket
 import time
 
 from harness import FLOOR, processes
-from run import ROOT
-
 NOTHING = f"ncat -l -k -c true {FLOOR}"
 
 
@@ -25,8 +23,7 @@ def ask(port, said):
 def doors(run):
     """Seconds a connection of the line door, one after the other, beside an ncat that starts a
     shell for each, which does nothing."""
-    for spool in ("doors", "doors.parent"):
-        run.fill(spool, 10)
+    run.fill("doors", 10)
     ports = {**run.doors(["line", "-k"], "doors"),
         NOTHING: run.serve(["ncat", "-l", "-k", "-c", "true", "127.0.0.1", None])}
     seconds = {name: [] for name in ports}
@@ -48,9 +45,6 @@ def http_(run):
         stalk = socket.create_connection(("127.0.0.1", run.door(["beanstalk"], *place)))
         talks = {name: lambda web=web: web_job(web) for name, web in webs.items()}
         talks["our beanstalk door"] = lambda: stalk_job(stalk)
-        webs["alone"] = http.client.HTTPConnection("127.0.0.1",
-            programs(run, "http", HTTP_PROGRAMS, durable), timeout=60)
-        talks[f"its programs alone {FLOOR}"] = lambda: web_job(webs["alone"])
         in_turn(run, "HTTP POST, GET, DELETE", durable, talks,
             {"our beanstalk door": (1.5, 1.2, 1.2)})
         for client in (*webs.values(), stalk):
@@ -63,7 +57,7 @@ def beanstalk(run):
     for durable in (True, False):
         ports = {
             **run.doors(["beanstalk"], f"stalk.{durable}", "on" if durable else "off"),
-            f"its programs alone {FLOOR}": programs(run, "stalk", PROGRAMS, durable),
+            f"its programs alone {FLOOR}": programs(run, durable),
         }
         if run.there("beanstalkd"):
             store = run.work / f"binlog.{durable}"
@@ -110,46 +104,11 @@ done
 """
 
 
-# The same of the HTTP door, for each request. The text is on the disk before it is hashed
-HTTP_PROGRAMS = r"""mkdir -p "$1/out" && cd "$1" && >slip && >lock || exit
-cr=$(printf '\r')
-# In one write with the body: TCP would hold back the second for 40 ms
-ok='HTTP/1.1 200 OK\r\nContent-Length:'
-head=$(printf "$ok 100\r\nMessage-Receipt-Id: 1\r\n\r\n" | base64 -w0)
-while IFS= read -r line; do
-  while IFS= read -r header && [ "$header" != "$cr" ]; do :; done
-  case $line in
-  POST*)
-    dd bs=100 count=1 iflag=fullblock 2>/dev/null | base64 -w0 >body
-    { base64 -d body | md5sum & base64 -d body | sha256sum; wait $!; } >sums
-    sha1sum <sums >key
-    flock 9 9<lock
-    [ "$2" = off ] || sync body . out
-    printf "$ok 0\r\n\r\n" ;;
-  GET*)
-    flock 9 9<lock
-    find out >left
-    mv -f slip out/slip
-    read -r body <body || [ ${#body} = 136 ]
-    base64 -d <<EOF
-$head
-$body
-EOF
-    ;;
-  DELETE*)
-    mv -f out/slip slip
-    [ "$2" = off ] || sync . out
-    printf "$ok 0\r\n\r\n" ;;
-  esac
-done
-"""
-
-
-def programs(run, name, text, durable):
+def programs(run, durable):
     """The port of a server that does this."""
-    place = run.work / f"programs.{name}.{durable}"
+    place = run.work / f"programs.{durable}"
     place.mkdir()
-    script = run.file(f"programs.{name}", text.encode())
+    script = run.file("programs", PROGRAMS.encode())
     return run.serve(["ncat", "-l", "-k", "-c",
         f"exec sh -e {script} {place}/$$ {'on' if durable else 'off'}", "127.0.0.1", None])
 
@@ -230,9 +189,8 @@ def idle(run):
     behind the other."""
     many, watched = (20, 2) if run.quick else (400, 20)
     shares = {}
-    for name, root in run.trees.items():
-        port = run.door(["beanstalk", "-m", str(many + 1)],
-            "idle" if root == ROOT else "idle.parent", root=root)
+    for name in run.trees:
+        port = run.door(["beanstalk", "-m", str(many + 1)], "idle", name=name)
         clients = []
         for _ in range(many):
             client = socket.create_connection(("127.0.0.1", port))

@@ -5,7 +5,6 @@ import os
 import harness
 from harness import FLOOR
 from rivals import contenders
-from run import ROOT
 
 
 ALONE = f"its programs alone {FLOOR}"
@@ -49,8 +48,7 @@ def pop(run):
 def work(run):
     """A worker that takes message after message, and starts `true` for each."""
     many, rounds = (5, 1) if run.quick else (1_000, 10)
-    for spool in ("work", "work.parent"):
-        run.fill(spool, many * (rounds + 5))
+    run.fill("work", many * (rounds + 5))
     # In a directory of its own: other rows leave files in run.work, and one is called `out`
     place = run.work / "work.programs"
     place.mkdir()
@@ -62,9 +60,8 @@ def work(run):
     done
     rm -r out"""
     run.row(f"work -- true, {many:,} jobs", [
-        *(run.flatq(name, "work" if root == ROOT else "work.parent",
-        ["work", "-q", "jobs", "-n", str(many), "--", "true"], root=root)
-          for name, root in run.trees.items()),
+        *(run.flatq("work", ["work", "-q", "jobs", "-n", str(many), "--", "true"], name=name)
+            for name in run.trees),
         harness.floor(f"xargs -n1 true, and its programs alone {FLOOR}", script, many,
         cwd=str(place)),
     ], {f"xargs -n1 true, and its programs alone {FLOOR}": 1.5}, rounds)

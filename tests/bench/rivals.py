@@ -17,20 +17,17 @@ class Flatq:
     bounds = {}
 
     def __init__(self, run, place, durable, name="flatq"):
-        self.run, self.name, self.root = run, name, run.trees[name]
-        self.sync = "on" if durable else "off"
-        self.spool = f"{place}.{self.root.name if self.root != ROOT else 'flatq'}.{durable}"
+        self.run, self.name = run, name
+        self.spool, self.sync = f"{place}.flatq.{durable}", "on" if durable else "off"
 
     def push(self, stdin):
-        return self.run.flatq(self.name, self.spool, ["push", "jobs"], stdin, self.sync,
-            root=self.root)
+        return self.run.flatq(self.spool, ["push", "jobs"], stdin, self.sync, self.name)
 
     def pop(self):
-        return self.run.flatq(self.name, self.spool, ["pop", "jobs"], sync=self.sync,
-            root=self.root)
+        return self.run.flatq(self.spool, ["pop", "jobs"], sync=self.sync, name=self.name)
 
     def fill(self, count):
-        self.run.fill(self.spool, count, sync=self.sync)
+        self.run.fill(self.spool, count, sync=self.sync, names=[self.name])
 
 
 class Redis:

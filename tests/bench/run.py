@@ -66,15 +66,20 @@ class Run:
         self.missing.update(missing)
         return not missing
 
-    def flatq(self, name, spool, words, stdin=os.devnull, sync="off", path=None, root=ROOT):
-        env = {"FLATQ_DIR": str(self.work / spool), "FLATQ_SYNC": sync}
-        if path:
-            env["PATH"] = path
-        return Command(name, [root / "lib" / words[0], *words[1:]], stdin, str(self.work), env)
+    def place(self, name, spool):
+        """The spool of that name of the tree of that name: each tree has its own."""
+        return self.work / (spool if self.trees[name] == ROOT else f"{spool}.parent")
 
-    def fill(self, spool, messages, size=100, sync="off"):
-        """A spool whose queue jobs holds so many messages."""
-        self.flatq("fill", spool, ["push", "-l", "jobs"], self.lines(messages, size), sync).run()
+    def flatq(self, spool, words, stdin=os.devnull, sync="off", name="flatq"):
+        return Command(name, [self.trees[name] / "lib" / words[0], *words[1:]], stdin,
+            str(self.work),
+            {"FLATQ_DIR": str(self.place(name, spool)), "FLATQ_SYNC": sync})
+
+    def fill(self, spool, messages, size=100, sync="off", names=None):
+        """So many messages in queue jobs, in that spool of these trees, or of each."""
+        lines = self.lines(messages, size)
+        for name in names or self.trees:
+            self.flatq(spool, ["push", "-l", "jobs"], lines, sync, name).run()
 
     def row(self, name, commands, bounds, rounds=None):
         """Run the commands side by side. The first is flatq's."""
@@ -112,16 +117,14 @@ class Run:
                     raise RuntimeError(f"{words[0]} does not answer") from None
                 time.sleep(0.001)
 
-    def door(self, words, spool, sync="off", root=ROOT):
+    def door(self, words, spool, sync="off", name="flatq"):
         """The port of a door of flatq."""
-        return self.serve(["sh", root / "launch", *words, "-p", None],
-            {"FLATQ_DIR": str(self.work / spool), "FLATQ_SYNC": sync})
+        return self.serve(["sh", self.trees[name] / "launch", *words, "-p", None],
+            {"FLATQ_DIR": str(self.place(name, spool)), "FLATQ_SYNC": sync})
 
     def doors(self, words, spool, sync="off"):
-        """The ports of such a door of each tree, each with a spool of its own, by the tree's
-        name."""
-        return {name: self.door(words, spool if root == ROOT else f"{spool}.parent", sync, root)
-            for name, root in self.trees.items()}
+        """The ports of such a door of each tree, by the tree's name."""
+        return {name: self.door(words, spool, sync, name) for name in self.trees}
 
     def end(self):
         """End the servers of a row."""

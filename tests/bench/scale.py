@@ -5,27 +5,27 @@ import shutil
 import subprocess
 
 from harness import FLOOR, floor, interleave
-from run import ROOT
 
 
 def boot(run):
     """The first verb after a boot repairs every queue. A queue with many keys, then many queues.
     stat looks at each queue, too."""
     keys, queues = (200, 20) if run.quick else (100_000, 1_000)
-    keyed(run, "keys", keys)
-    many(run, "queues", queues)
+    for name in run.trees:
+        keyed(run, name, keys)
+        many(run, name, queues)
     for spool, text in (("keys", f"a boot, {keys:,} keys"),
             ("queues", f"a boot, {queues:,} queues")):
         seconds = {name: [] for name in run.trees}
         for _ in range(3):
-            for name, root in run.trees.items():
-                shutil.rmtree(run.work / spool / ".boot")
-                seconds[name].append(run.flatq("boot", spool, ["push", "jobs"], run.message,
-                    root=root).run())
+            for name in run.trees:
+                shutil.rmtree(run.place(name, spool) / ".boot")
+                seconds[name].append(run.flatq(spool, ["push", "jobs"], run.message,
+                    name=name).run())
             seconds.setdefault(f"its programs alone {FLOOR}", []).append(alone(run.work / spool))
         run.compare(text, {**seconds, "5 seconds": [5.0] * 3}, {"5 seconds": 1.0})
-    seconds = {name: [run.flatq("stat", "queues", ["stat"], root=root).run() for _ in range(3)]
-        for name, root in run.trees.items()}
+    seconds = {name: [run.flatq("queues", ["stat"], name=name).run() for _ in range(3)]
+        for name in run.trees}
     shell = floor("", 'for queue in "$0"/*/; do :; done', run.work / "queues")
     seconds[f"its programs alone, one shell {FLOOR}"] = [shell.run() for _ in range(3)]
     run.compare(f"stat, {queues:,} queues", {**seconds, "1 second": [1.0] * 3}, {"1 second": 1.0})
@@ -40,11 +40,11 @@ def alone(spool):
     return floor("its programs alone", script, spool).run()
 
 
-def keyed(run, spool, count):
+def keyed(run, name, count):
     """A queue with so many messages that have keys, in one block. The first is pushed, the others
     are written like it."""
-    run.flatq("push", spool, ["push", "-k", "first", "jobs"], run.message).run()
-    queue = run.work / spool / "jobs"
+    run.flatq("keys", ["push", "-k", "first", "jobs"], run.message, name=name).run()
+    queue = run.place(name, "keys") / "jobs"
     [slip] = (queue / "wal").iterdir()
     priority, _, _, _, _, _, born, *_ = slip.name.split(".")
     rows = []
@@ -56,10 +56,10 @@ def keyed(run, spool, count):
     (block / f"{priority}.000000001002.{1001 + count:012}.{count}.0.abc").write_text("".join(rows))
 
 
-def many(run, spool, count):
+def many(run, name, count):
     """So many queues, each with a message."""
     script = f'i=0; while [ $i -lt {count} ]; do "$0" "q$i" </dev/null || exit; i=$((i + 1)); done'
-    push = run.flatq("push", spool, ["push", "jobs"])
+    push = run.flatq("queues", ["push", "jobs"], name=name)
     subprocess.run(["sh", "-c", script, push.argv[0]], env=push.env, stdout=subprocess.DEVNULL,
         check=True)
 
@@ -70,17 +70,17 @@ def deep(run):
     and the blocks of one directory, up to 200: from the second depth on, these are as many as they
     can be."""
     depths = (10, 1_000, 2_000) if run.quick else (10, 100_000, 10_000_000)
-    places = {f"depth {depth:,}": (f"deep.{depth}", depth, ROOT) for depth in depths}
+    places = {f"depth {depth:,}": ("flatq", depth) for depth in depths}
     *others, deepest = places
-    places.update((name, ("deep.parent", depths[-1], root)) for name,
-        root in run.trees.items() if root != ROOT)
+    places.update((name, (name, depths[-1])) for name in run.trees if name != "flatq")
     groups = []
-    for name, (spool, depth, root) in places.items():
-        run.flatq("fill", spool, ["push", "-l", "jobs"], run.lines(depth, 20), root=root).run()
+    for place, (name, depth) in places.items():
+        spool = f"deep.{depth}"
+        run.fill(spool, depth, 20, names=[name])
         for verb in ("push", "pop"):  # the first pop unfolds: all depths are timed from behind it
-            run.flatq(verb, spool, [verb, "jobs"], run.message, root=root).run()
-        groups.append([verb_at(run, f"{verb} {name}", script,
-            run.flatq("", spool, ["push"], root=root)) for verb, (script, _) in VERBS.items()])
+            run.flatq(spool, [verb, "jobs"], run.message, name=name).run()
+        groups.append([verb_at(run, f"{verb} {place}", script,
+            run.flatq(spool, ["push"], name=name)) for verb, (script, _) in VERBS.items()])
     (run.work / "deep.programs").mkdir()
     alone = floor("", ": >slip; echo eHh4Cg== >body", "sh", cwd=run.work / "deep.programs")
     alone.run()

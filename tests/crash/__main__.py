@@ -2,36 +2,30 @@
 
 Without --point, it runs trials of the families, side by side, and prints a table of them. With
 --family, --scenario, --fault and --point, which each bad trial is printed with, it runs that one,
-and shows the calls and the spool before and after. Exit 0: nothing is bad; 1: something is; 64:
-usage; 69: this system cannot do it; 130, 143: interrupted, after it has shown what there is."""
+and shows the calls and the spool before and after. Exit 0: nothing is bad; 1: something is; 2:
+usage; 130: interrupted."""
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import os
 import signal
 import sys
 from collections import Counter
 from collections.abc import Iterable
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
-from typing import Any, NoReturn
 
 from . import campaign, mutant
 from .campaign import FAMILIES
 from .gate import faults
 from .judge.trees import Tree
 from .scenarios import System, system_of
-from .trials import Options, Outcome, Seen, Trial, sample
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        self.exit(64, f"{self.prog}: {message}\n")
+from .trials import Options, Seen, sample, Trial
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="python3 -m crash", description=__doc__.partition("\n\n")[2])
+    parser = argparse.ArgumentParser(prog="python3 -m crash",
+        description=__doc__.partition("\n\n")[2])
     parser.add_argument("--family", action="append", metavar="F", choices=FAMILIES,
         help=f"one of {', '.join(FAMILIES)}; may be repeated")
     parser.add_argument("--scenario", action="append", metavar="S", default=[],
@@ -63,7 +57,7 @@ def _list(families: list[str], system: System) -> None:
         print("\n".join(f"    {scenario}" for scenario in family.scenarios(system)))
 
 
-def _table(outcomes: Iterable[Outcome]) -> str:
+def _table(outcomes: Iterable[Seen]) -> str:
     """Bad trials of all, by family and kind of fault."""
     counts: dict[tuple[str, str], Counter[str]] = {("all", ""): Counter()}
     for one in outcomes:
@@ -81,9 +75,9 @@ def _files(tree: Tree | None) -> set[str]:
         for path, content in (tree.entries if tree else ())}
 
 
-def _full(trial: Trial, seen: Seen) -> str:
+def _full(seen: Seen) -> str:
     """The calls around the one that was struck, the spool before and after, and what is wrong."""
-    lines = [f"{trial}", ""]
+    lines = [f"{seen.trial}", ""]
     struck = next((call.seq for call in seen.calls if call.fate != "run"), 0)
     lines += [f"{'>' if call.seq == struck else ' '} {call.seq:4} {call}"
         f"{f' ({call.size} bytes)' if call.size else ''}"
@@ -96,29 +90,20 @@ def _full(trial: Trial, seen: Seen) -> str:
     return "\n".join([*lines, seen.outcome, *(f"  {text}" for text in seen.wrong or ())])
 
 
-def _on_stop(action: Any) -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, action)
-
-
-def _stop(number: int, frame: object) -> NoReturn:
-    raise KeyboardInterrupt(number)
-
-
 def _replay(args: argparse.Namespace, system: System, parser: argparse.ArgumentParser) -> int:
-    given = [*(args.family or ()), *args.scenario, *args.fault]
-    if len(given) != 3 or not (args.family and args.scenario and args.fault):
+    try:
+        [name], [scenario], [fault] = args.family or (), args.scenario, args.fault
+    except ValueError:
         parser.error("--point goes with one --family, --scenario and --fault")
-    trial = Trial(*given, args.point)
-    family = FAMILIES[trial.family]
+    trial, family = Trial(name, scenario, fault, args.point), FAMILIES[name]
     if trial.fault not in family.faults or trial.scenario not in family.scenarios(system):
         parser.error(f"no trial: {trial}")
     with campaign.workplace() as work:
         try:
-            seen = campaign.seen(trial, system, work)
+            seen = campaign.run(trial, system, work)
         except ValueError:
             parser.error(f"no point {args.point!r}")
-    print(_full(trial, seen))
+    print(_full(seen))
     return int(bool(seen.wrong))
 
 
@@ -137,12 +122,15 @@ def _tasks(args: argparse.Namespace, system: System,
         if not args.fault or {*args.fault} & {*family.faults}:
             tasks += campaign.plan(name, scenarios, Options(tuple(args.fault), args.at, limit,
                 args.seed, args.all))
-    if not tasks and all(FAMILIES[name].lacks() for name in args.family or FAMILIES):
-        sys.exit(69)
     if not tasks:
-        parser.error("no such trials: --list shows what there is")
+        parser.error("no such trials here: --list shows what there is")
     # In an order by chance: what was done until an interruption is of all kinds
     return sample(tasks, len(tasks), f"{args.seed}")
+
+
+def _stop(number: int, frame: object) -> None:
+    signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -158,31 +146,26 @@ def main(argv: list[str] | None = None) -> int:
     if args.point is not None:
         return _replay(args, system, parser)
     tasks = _tasks(args, system, parser)
-    outcomes: list[Outcome] = []
-    ended = 0
-    _on_stop(_stop)
-    # An interruption ends the processes of the pool silently
-    with campaign.workplace() as work, ProcessPoolExecutor(max(args.jobs, 1),
-            initializer=_on_stop, initargs=(signal.SIG_DFL,)) as pool:
+    outcomes: list[Seen] = []
+    signal.signal(signal.SIGTERM, _stop)
+    ended = False
+    with campaign.workplace() as work, ProcessPoolExecutor(args.jobs) as pool:
         try:
-            for done, found in enumerate(campaign.execute(tasks, system, work, pool), 1):
-                outcomes += found
+            futures = [pool.submit(campaign.execute, task, system, work) for task in tasks]
+            for done, future in enumerate(as_completed(futures), 1):
+                outcomes += future.result()
                 if sys.stderr.isatty():
-                    print(f"\r\033[K{done} of {len(tasks)} scenarios, {len(outcomes)} trials",
+                    print(f"\r{done} of {len(tasks)} scenarios, {len(outcomes)} trials",
                         end="\n" * (done == len(tasks)), file=sys.stderr, flush=True)
-        except KeyboardInterrupt as number:
-            ended = 128 + number.args[0]
-            _on_stop(signal.SIG_IGN)
-            for process in multiprocessing.active_children():
-                process.kill()  # and with it whatever it has behind a gate
+        except KeyboardInterrupt:
+            ended = True
             pool.shutdown(cancel_futures=True)
-            print("ended before its end: this is how far it came", file=sys.stderr)
     print(_table(outcomes))
     wrong = [outcome for outcome in outcomes if outcome.outcome == "bad"]
     lib = f"--lib {args.lib} " if args.lib else ""
     for outcome in wrong:
         print(f"python3 -m crash {lib}{outcome.trial}\n    {outcome.detail[:500]}")
-    return ended or int(bool(wrong))
+    return 130 if ended else int(bool(wrong))
 
 
 if __name__ == "__main__":

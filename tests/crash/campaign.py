@@ -1,4 +1,4 @@
-"""Run trials: of which families, how many, and side by side in several processes."""
+"""Run trials: of which families, and how many."""
 from __future__ import annotations
 
 import contextlib
@@ -7,14 +7,13 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
 
 from . import memo
 from .families import clients, crash, cuts, history, pairs, power
 from .scenarios import System
-from .trials import Family, Options, Outcome, Seen, Trial, sample
+from .trials import Family, Options, Seen, Trial, sample
 
 FAMILIES: dict[str, Family] = {**crash.FAMILIES, "power": power.FAMILY, "cuts": cuts.FAMILY,
     "pairs": pairs.FAMILY, "history": history.FAMILY, "clients": clients.FAMILY}
@@ -31,30 +30,28 @@ def workplace() -> Iterator[Path]:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def seen(trial: Trial, system: System, work: Path, every: bool = True) -> Seen:
+def run(trial: Trial, system: System, work: Path, every: bool = True) -> Seen:
     """One trial; what makes it fail is wrong as well."""
     try:
-        return FAMILIES[trial.family].run(trial, system, work, every)
+        found = FAMILIES[trial.family].run(trial, system, work, every)
     # a verb hangs, cannot be started, or a scenario cannot be prepared
     except (AssertionError, LookupError, OSError, RuntimeError,
             subprocess.TimeoutExpired) as error:
-        return Seen("", [f"{type(error).__name__}: {error}"])
-
-
-def run(trial: Trial, system: System, work: Path, every: bool = True) -> Outcome:
-    found = seen(trial, system, work, every)
-    return Outcome(trial, found.outcome, "; ".join(dict.fromkeys(found.wrong or ())), found.call)
+        found = Seen("", [f"{type(error).__name__}: {error}"])
+    return replace(found, trial=trial)
 
 
 def explore(family: str, scenario: str, system: System, options: Options,
-        work: Path) -> Iterator[Outcome]:
-    """The trials of one scenario. What makes all of them fail is one bad outcome."""
+        work: Path) -> Iterator[Seen]:
+    """The trials of one scenario, without what only a replay shows. What makes all of them fail is
+    one bad outcome."""
     try:
         trials = FAMILIES[family].trials(system, scenario, options, work)
         for trial in itertools.islice(trials, options.limit):
-            yield run(trial, system, work, options.every)
+            yield replace(run(trial, system, work, options.every), before=None, after=None,
+                calls=())
     except (LookupError, OSError, RuntimeError, subprocess.TimeoutExpired) as error:
-        yield Outcome(Trial(family, scenario, "none", "0"), "bad", str(error))
+        yield Seen("", [str(error)], trial=Trial(family, scenario, "none", "0"))
 
 
 def plan(family: str, scenarios: Sequence[str], options: Options) -> list[Task]:
@@ -66,13 +63,5 @@ def plan(family: str, scenarios: Sequence[str], options: Options) -> list[Task]:
     return [(family, name, replace(options, limit=each)) for name in some]
 
 
-def execute(tasks: Sequence[Task], system: System, work: Path,
-        pool: ProcessPoolExecutor) -> Iterator[Sequence[Outcome]]:
-    """The outcomes of each task as they come."""
-    for future in as_completed([pool.submit(_task, *task, system, work) for task in tasks]):
-        yield future.result()
-
-
-def _task(family: str, scenario: str, options: Options, system: System,
-        work: Path) -> list[Outcome]:
-    return list(explore(family, scenario, system, options, work))
+def execute(task: Task, system: System, work: Path) -> list[Seen]:
+    return list(explore(task[0], task[1], system, task[2], work))

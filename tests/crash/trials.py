@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from .gate.faults import kind
+
 if TYPE_CHECKING:
     from .gate.gate import Call
     from .judge.trees import Tree
@@ -56,14 +58,17 @@ class Options:
     def hits(self, call: Call) -> bool:
         return not self.at or re.search(self.at, str(call)) is not None
 
-    def sample(self, points: Iterable[T], name: str, kind: Callable[[T], object] = type) -> list[T]:
-        return sample(points, self.limit, f"{self.seed} {name}", kind)
+    def trials(self, family: str, scenario: str, points: Iterable[tuple[str, object]]
+            ) -> list[Trial]:
+        """Of these faults and points, of each kind of fault as many as of the others."""
+        return [Trial(family, scenario, fault, f"{point}") for fault, point in sample(points,
+            self.limit, f"{self.seed} {scenario}", lambda one: kind(one[0]))]
 
 
 @dataclass
 class Seen:
     """What a trial has shown. `call`: the one that was struck; `wrong`: what is not as promised;
-    None: the point was not reached. The rest is for a person: the spool before and after, the
+    None: the point was not reached. The rest is shown by a replay: the spool before and after, the
     calls, and what the verb has said."""
 
     call: str = ""
@@ -72,10 +77,15 @@ class Seen:
     after: Tree | None = None
     calls: Sequence[Call] = ()
     said: str = ""
+    trial: Trial = Trial("", "", "", "")  # campaign.run fills it in
 
     @property
     def outcome(self) -> str:
         return "not reached" if self.wrong is None else "bad" if self.wrong else "good"
+
+    @property
+    def detail(self) -> str:
+        return "; ".join(dict.fromkeys(self.wrong or ()))
 
 
 @dataclass(frozen=True)
@@ -93,26 +103,18 @@ class Family:
     lacks: Callable[[], str]
 
 
-@dataclass
-class Outcome:
-    trial: Trial
-    outcome: str  # good, bad, not reached
-    detail: str = ""
-    call: str = ""
-
-
 def sample(points: Iterable[T], count: int | None, seed: str,
-        kind: Callable[[T], object] = type) -> list[T]:
-    """`count` of the points, which the seed chooses, of each kind as many as of the others; None:
-    all, in their order."""
+        group: Callable[[T], object] = type) -> list[T]:
+    """`count` of the points, which the seed chooses, of each group as many as of the others;
+    None: all, in their order."""
     kinds: dict[object, list[T]] = {}
     for point in (points := list(points)):
-        kinds.setdefault(kind(point), []).append(point)
+        kinds.setdefault(group(point), []).append(point)
     if count is None:
         return points
     chance, groups = random.Random(seed), list(kinds.values())
-    for group in groups:
-        chance.shuffle(group)
+    for some in groups:
+        chance.shuffle(some)
     chance.shuffle(groups)
     turns = itertools.chain.from_iterable(itertools.zip_longest(*groups))
     return [point for point in turns if point is not None][:count]

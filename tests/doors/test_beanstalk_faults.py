@@ -3,6 +3,7 @@ file cannot be read, another process is in the way, input would cost much."""
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 
@@ -70,14 +71,6 @@ def test_statistics_that_are_not_whole_are_no_answer(flatq, stub, command):
     once.touch()
     assert client.ask(command) == b"OUT_OF_MEMORY\r\n" and not once.exists()
     assert client.ask(command).split()[0] in (b"OK", b"PAUSED")
-
-
-def test_a_line_that_comes_while_its_client_waits_is_read(shell, flatq):
-    client = Direct(flatq).connect()
-    client.send(b"reserve-with-timeout 2\r\n")
-    wait_for(lambda: list((flatq.spool / ".wait").glob("*")), "it waits")
-    client.send(b"list-tube-used\r\n")
-    assert (client.reply(), client.reply()) == (b"TIMED_OUT\r\n", b"USING default\r\n")
 
 
 def test_a_body_that_was_cut_in_the_pipe(shell, flatq, stub):
@@ -211,25 +204,6 @@ def test_a_tube_is_made_by_its_first_job(shell, flatq):
     assert [path.name for path in flatq.spool.glob("tube-*")] == ["tube-7"]
 
 
-def test_launch_leaves_connections_of_inetd_alone(flatq, launched):
-    client = Direct(flatq).connect()
-    assert client.ask(b"list-tube-used") == b"USING default\r\n"
-    launched().connect().ask(b"list-tube-used")
-    mine, = flatq.spool.glob(".doors/0/*-*")
-    assert mine.exists() and b"current-connections: 1\n" in client.ask(b"stats")
-
-
-def test_timed_out_is_proved(flatq):
-    """A queue that cannot be listed is not empty; nor is one whose lock is not seen once."""
-    flatq("push", "q", input=b"job", check=0)
-    asked = b"watch q\r\nignore default\r\nreserve-with-timeout 0\r\n"
-    for call, path, when in (("openat", "q/wal", "1+"), (LOOKING, "q/lock", "1"),
-            (LOOKING, "q/lock", "1+")):
-        done = faulty(flatq, call, flatq.spool / path, "beanstalk", when=when, input=asked)
-        assert b"TIMED_OUT" not in done.stdout, (path, done)
-    assert flatq("beanstalk", input=asked).out.endswith(b"RESERVED 1 3\r\njob\r\n")
-
-
 @pytest.mark.parametrize("door, asked, found", [("beanstalk", b"peek 1\r\n", b"FOUND 1 4"),
     ("beanstalk", b"peek-ready\r\n", b"FOUND 1 4"),
     ("small-stalk", b"peek-ready\r\n", b"FOUND 1")])
@@ -239,7 +213,7 @@ def test_a_peek_beside_a_delete_or_a_fold(flatq, door, asked, found, then):
     answer would end the connection, which may hold jobs."""
     flatq("push", input=b"many", check=0)
     flatq.env["FLATQ_FOLD"] = "1"
-    process, _, stopped = standing(flatq, "openat", 1, door,
+    process, stopped = standing(flatq, "openat", 1, door,
         at=[flatq.spool / "default/body/000000000001"], error="ENOENT", data=asked)
     if then == "delete":
         flatq("delete", "default:1", check=0)
@@ -270,3 +244,22 @@ def test_one_pause_for_all_doors(flatq):
     assert flatq("handler", input=b"reserve\n").out == b"error 66 queue 'default' is paused\n"
     assert flatq("handler", input=b"resume default\n").out == b""
     assert flatq("pop", check=0).out == b"job"
+
+
+RESERVE = b"watch q\r\nignore default\r\nreserve-with-timeout 0\r\n"
+
+
+@pytest.mark.parametrize("call, path, when, asked, said", [
+    *((call, path, when, RESERVE, rb"(?!.*TIMED_OUT).*") for call, path, when in (
+        ("openat", "q/wal", "1+"), (LOOKING, "q/lock", "1"), (LOOKING, "q/lock", "1+"))),
+    ("openat", "paused/paused", "1", RESERVE.replace(b"q", b"paused"), rb"TIMED_OUT\r\n"),
+    *((call, ".", "1", asked, rb"OUT_OF_MEMORY\r\n") for call in ("openat", "getdents64")
+        for asked in (b"list-tubes\r\n", b"stats\r\n"))])
+def test_what_cannot_be_looked_at_is_not_nothing(flatq, call, path, when, asked, said):
+    """A queue whose slips or lock cannot be seen is not empty, a pause that cannot be read is not
+    over, and a spool that cannot be listed is not one without queues."""
+    for queue in ("q", "paused"):
+        push(flatq, b"job", queue)
+    flatq("beanstalk", input=b"pause-tube paused 1000\r\n", check=0)
+    done = faulty(flatq, call, flatq.spool / path, "beanstalk", when=when, input=asked)
+    assert re.fullmatch(rb"(WATCHING \d\r\n)*" + said, done.stdout, re.S), done

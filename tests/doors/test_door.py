@@ -19,7 +19,7 @@ from conftest import everything, listening, need, share, wait_for
 from engine import (
     Clock, calls_in, carriers, command_of, end_launches, faulty, lies, pop, push)
 from servers import certified
-from stalk import Launched, by_socat, parent
+from stalk import Launched, parent
 
 from crash.families import clients
 from crash.families.clients import answer
@@ -133,29 +133,20 @@ REFUSED = [
     (b"pop", b"error 65 the line was cut"),
     (b"drop -f a", b"error 65 the line was cut"),
     (b"push -p\n", b"error 64 "),
-    (b"push -x\nbody", b"error 64 "),
-    (b"push a b\nbody", b"error 64 "),
     (b"push ../x\nbody", b"error 65 "),
-    (b"push *\nbody", b"error 65 "),
     (b"push `id`\nbody", b"error 6"),
-    (b"push -n 1e3 q\nbody", b"error 65 "),
     (b"push -n a[$(touch$IFS/tmp/flatq.x)] q\nbody", b"error 65 "),
     (b"push -n 5 q\nbody", b"error 65 only 4 of the 5 announced bytes came"),
     (b"pop -w -1\n", b"error 65 "),
-    (b"pop -n 2\n", b"error 64 "),
     (b"work -- id\n", b"error 64 "),
     (b"doctor\n", b"error 64 "),
-    (b"handler\n", b"error 64 "),
     (b"../lib/push q\nbody", b"error 64 "),
-    (b"engine/common.sh\n", b"error 64 "),
     (b"push pop\tq\nbody", b"error 64 "),
-    (b"delete x\n", b"error 65 "),
     (b"delete q:1.1.0123456789ab\n", b"error 66 "),
     (b"reserve q\n", b"error 66 nothing there"),
     (b"a" * 5000 + b"\n", b"error 65 line too long"),
     (b"push " + b"a" * 1_000_000 + b"\nbody", b"error 65 line too long"),
     (b"\xff\xfe\x01\n", b"error 64 "),
-    (b"* \n", b"error 64 "),
 ]
 
 
@@ -454,8 +445,6 @@ def test_a_large_answer_to_a_slow_client(door, flatq, mode):
             assert time.monotonic() - began > 1.2, "the client took longer than the idle limit"
         assert one.ask(b"@release " + head.split()[0] + b"\n") == b"\nok\n"
     assert one.ask(b"peek\n") == body
-    assert one.ask(b"push -n %d jobs\n" % len(body) + body, half_close=False) == b"2\n"
-    assert one.ask(b"pop jobs default\n") == body == pop(flatq)
 
 
 # ---- clients that go wrong: those of crash/families/clients.py, and these
@@ -528,14 +517,16 @@ def serve(request, flatq, launched, free_port, tmp_path):
             need("ncat")
             flatq.start("serve", door, *words, "-l", f"unix:{at}", stdin=subprocess.DEVNULL)
             request.addfinalizer(lambda: end_launches(flatq.spool, *flatq.started))
-        elif transport == "socat":
-            by_socat(flatq, name, at)
-        elif transport == "systemd":
-            program = need("systemd-socket-activate")
-            env = [word for row in flatq.env.items() for word in ("-E", "=".join(row))]
-            flatq.started.append(subprocess.Popen([program, "--accept", "--inetd", "-l",
-                f"127.0.0.1:{at}", *env, *flatq.command(name)], stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL, start_new_session=True))
+        elif transport in ("socat", "systemd"):
+            words = [need("socat"), f"TCP-LISTEN:{at},bind=127.0.0.1,reuseaddr,backlog=200,fork",
+                f"EXEC:{' '.join(flatq.command(name))},nofork"]
+            if transport == "systemd":
+                env = [word for row in flatq.env.items() for word in ("-E", "=".join(row))]
+                words = [need("systemd-socket-activate"), "--accept", "--inetd", "-l",
+                    f"127.0.0.1:{at}", *env, *flatq.command(name)]
+            flatq.started.append(subprocess.Popen(words, env=flatq.env, cwd=flatq.home,
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                start_new_session=True))
         else:
             listener = socket.create_server(("127.0.0.1", at))
             thread = threading.Thread(target=inetd, args=(listener, name))

@@ -318,21 +318,13 @@ def test_denied_by_ncat(door):
 
 
 @BOTH
-def test_the_checkpoint_runs_beside_it(door, flatq, spool, mode):
-    one = door(mode)
-    for _ in range(3):
-        push(flatq, b"x")
-    assert [one.ask(b"pop\n") for _ in range(3)] == [b"x"] * 3
-    wait_for(lambda: not lies(spool).get("done") and not lies(spool).get("body"), "the sweep")
-
-
 @pytest.mark.parametrize("shell", ["dash", "bash"], indirect=True)
-def test_a_killed_checkpoint_is_not_the_last(door, flatq, spool):
+def test_a_killed_checkpoint_is_not_the_last(door, flatq, spool, mode):
     push(flatq, b"first")
     pop(flatq)
     with (spool / "default/lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # the checkpoint waits for it
-        one = door("-k")
+        one = door(mode)
         runner = wait_for(lambda: set(children(one.process.pid)) & set(named(spool, "lib/wal")),
             "a checkpoint").pop()
         os.kill(runner, signal.SIGKILL)
@@ -441,13 +433,11 @@ def beside(pid):
 
 
 @pytest.mark.parametrize("stopped", [0, 1], ids=["the clock", "what runs ncat"])
-def test_what_somebody_has_stopped_does_not_keep_launch(shell, flatq, free_port, stopped):
-    process = flatq.start("serve", "line", "-k", "-p", str(free_port))
-    connect(free_port).close()
-    os.kill(beside(process.pid)[stopped], signal.SIGSTOP)
-    process.terminate()
-    process.wait(20)
-    all_gone(flatq.spool)
+def test_what_somebody_has_stopped_does_not_keep_launch(shell, door, stopped):
+    one = door("-k")
+    os.kill(beside(one.process.pid)[stopped], signal.SIGSTOP)
+    one.process.terminate()
+    one.ended(20)
 
 
 def test_an_ncat_that_cannot_be_run_is_not_tried_for_ever(shell, flatq, stub):
@@ -492,14 +482,6 @@ def test_kill(shell, door, flatq, spool, mode, whom):
     for client in clients:
         client.close()
     assert not lies(spool, "jobs").get("wal"), "half a message"
-
-
-def test_launch_is_killed_as_its_ncat_starts(shell, flatq, traced):
-    """The clock ends ncat. Here each write waits."""
-    process = traced("-e", "trace=write", "-e", "inject=write:delay_enter=1s")
-    process.kill()
-    process.wait(20)
-    all_gone(flatq.spool)
 
 
 # ---- words of the command line
@@ -551,14 +533,29 @@ def test_defaults(flatq, stub, name, port, most):
 
 
 @pytest.fixture
-def by_path(flatq, tmp_path):
-    """by_path(WORD ...) starts a door at the socket by_path.at."""
+def start(flatq, tmp_path):
+    """start(WORD ...) starts `./launch`, and waits until it listens at the ports `up`. said() is
+    what it has said. All of it ends with the test."""
     need("ncat")
-    start = lambda *words, **more: flatq.start("serve", *words, "-l", f"unix:{start.at}",
-        stdin=subprocess.DEVNULL, **more)
-    start.at = tmp_path / "socket"
-    yield start
+
+    def run(*words, up=()):
+        errors = tmp_path / f"launch.{len(flatq.started)}"
+        with errors.open("wb") as log:
+            process = flatq.start("serve", *words, stdin=subprocess.DEVNULL, stderr=log)
+        wait_for(lambda: process.poll() is not None or all(map(listening, up)), "the doors")
+        process.said = errors.read_text
+        return process
+
+    yield run
     end_launches(flatq.spool, *flatq.started)
+
+
+@pytest.fixture
+def by_path(start, tmp_path):
+    """by_path(WORD ...) starts a door at the socket by_path.at."""
+    run = lambda *words: start(*words, "-l", f"unix:{run.at}")
+    run.at = tmp_path / "socket"
+    return run
 
 
 def listened_at(path):
@@ -569,9 +566,9 @@ def listened_at(path):
 
 def refuses(by_path, *words, code, text):
     """A launch that begins and ends with one line about the socket."""
-    one = by_path(*words, stderr=subprocess.PIPE)
+    one = by_path(*words)
     assert one.wait(60) == code
-    assert one.stderr.read().decode() == f"serve: {text % by_path.at}\n"
+    assert one.said() == f"serve: {text % by_path.at}\n"
 
 
 def sleeper(pid):
@@ -629,8 +626,7 @@ def test_a_socket_is_there_as_long_as_its_door(flatq, by_path, mode):
 
 def test_a_file_that_is_no_socket_stays(flatq, by_path):
     by_path.at.write_text("precious")
-    done = by_path("-k", stderr=subprocess.PIPE)
-    assert done.wait(60) == 75 and by_path.at.read_text() == "precious"
+    assert by_path("-k").wait(60) == 75 and by_path.at.read_text() == "precious"
 
 
 def test_the_group_of_a_socket(flatq, by_path):
@@ -665,27 +661,6 @@ def test_a_group_that_cannot_have_the_socket(flatq, by_path):
 # ---- several doors of one launch
 
 
-@pytest.fixture
-def several(flatq, tmp_path):
-    """several(WORD ...) starts `./launch` with more than one door. All of it ends with the test."""
-    errors = tmp_path / "several"
-
-    def start(*words, up=()):
-        need("ncat")
-        with errors.open("wb") as log:
-            process = flatq.start("serve", *words, stdin=subprocess.DEVNULL, stderr=log)
-        wait_for(lambda: process.poll() is not None or all(map(listening, up)), "the doors")
-        process.said = errors.read_text
-        return process
-
-    yield start
-    for process in flatq.started:
-        if process.poll() is None:
-            process.terminate()
-            process.wait(60)
-    all_gone(flatq.spool)
-
-
 def speak(at, request, until):
     client = Client(connect(at, 20))
     client.send(request)
@@ -696,9 +671,9 @@ def speak(at, request, until):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP],
                          ids=lambda number: number.name)
-def test_several_doors(shell, several, flatq, tmp_path, number):
+def test_several_doors(shell, start, flatq, tmp_path, number):
     line, http, path = free(), free(), tmp_path / "stalk"
-    process = several("-k", "line", "-p", str(line), "beanstalk", "-l", f"unix:{path}", "-z", "10",
+    process = start("-k", "line", "-p", str(line), "beanstalk", "-l", f"unix:{path}", "-z", "10",
         "http", "-p", str(http), up=(line, http))
     wait_for(lambda: process.said().count(" door on ") == 3, "three doors")
     puts = b"use jobs\r\nput 0 0 60 5\r\nhello\r\nput 0 0 60 11\r\nhello world\r\n"
@@ -717,16 +692,16 @@ def test_several_doors(shell, several, flatq, tmp_path, number):
 
 
 @pytest.mark.parametrize("how", ["port in use", "ncat killed", "a door killed", "launch killed"])
-def test_one_of_several_doors_ends(shell, several, flatq, how):
+def test_one_of_several_doors_ends(shell, start, flatq, how):
     line, http = free(), free()
     words = ("-k", "line", "-p", str(line), "http", "-p", str(http))
     if how == "port in use":
         with socket.create_server(("127.0.0.1", http)):
-            process = several(*words)
+            process = start(*words)
             assert process.wait(60) == 75
             assert "already in use" in process.said()
     else:
-        process = several(*words, up=(line, http))
+        process = start(*words, up=(line, http))
         wait_for(lambda: process.said().count(" door on ") == 2, "two doors")
         kill([{
             "ncat killed": next(pid for pid, command in carriers(flatq.spool).items()
@@ -737,25 +712,3 @@ def test_one_of_several_doors_ends(shell, several, flatq, how):
         process.wait(60)
     all_gone(flatq.spool)
     assert not listening(line)
-
-
-def test_as_process_1(flatq, free_port):
-    """In a container launch is process 1. It does not die of a signal that it sends to itself, and
-    processes whose parent has died become its children."""
-    if os.geteuid():
-        pytest.skip("only root may make a PID namespace")
-    need("unshare")
-    process = subprocess.Popen(
-        ["unshare", "--fork", "--pid", "--mount-proc",
-        *flatq.command("serve", "http", "-p", str(free_port))], env=flatq.env, cwd=flatq.home,
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        start_new_session=True)
-    flatq.started.append(process)
-    wait_for(lambda: listening(free_port), "the door")
-    post = b"POST /queue?group-id=g HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello"
-    assert speak(free_port, post, b"\r\n\r\n").startswith(b"HTTP/1.1 200 ")
-    assert speak(free_port, b"GET /queue HTTP/1.1\r\nHost: x\r\n\r\n", b"hello")
-    launch, = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    os.kill(int(launch), signal.SIGTERM)
-    assert process.wait(60) == 143
-    assert carriers(flatq.spool) == {} and not listening(free_port)

@@ -338,27 +338,19 @@ def test_an_acknowledged_drain(flatq):
     push(flatq, b"\n" * 1000, "b")
     flat = flatq("drain", "-a", "-0", "a", "b", input=b"ok\n" * 2, check=0)
     assert flat.out == b"1006\nof b\0" + b"\n" * 1000 + b"\0sent\n"
-    flatq("push", "-l", "c", input=b"".join(b"%d\n" % n for n in range(3000)), check=0)
-    size, _, rest = flatq("drain", "-a", "c", input=b"ok\n" * 9, check=0).out.partition(b"\n")
-    assert rest[: int(size)].startswith(b"0\n1\n") and rest[: int(size)].endswith(b"\n") and rest[
-        int(size) :].startswith(b"sent\n")
-    assert flatq("drain", "c").status == 66
 
 
-@pytest.mark.parametrize("mark", [(), ("-l", "-n", "10")])
-def test_a_door_that_is_gone_in_the_midst(far, stub, flatq, tmp_path, mark):
+def test_a_door_that_is_gone_in_the_midst(far, stub, flatq, tmp_path):
     """The door is gone and nobody answers. The verb must not report the end of the messages (69),
     as it does for a closed and empty queue."""
     far("push", "-l", "jobs", input=b"1\n2\n3\n4\n5\n", check=0)
     stub("ncat", f"""printf x >>{tmp_path}/asked
-        [ "$(wc -c <{tmp_path}/asked)" -le {len(mark) * 2} ] || exit 1; exec "$REAL" "$@" """)
-    done = far("pop", *mark, "jobs")
-    assert (done.status, done.out) == (69, b"1\n2\n3\n" if mark
-        else b"") and b"no whole answer" in done.err
+        [ "$(wc -c <{tmp_path}/asked)" -le 6 ] || exit 1; exec "$REAL" "$@" """)
+    done = far("pop", "-l", "-n", "10", "jobs")
+    assert (done.status, done.out) == (69, b"1\n2\n3\n") and b"no whole answer" in done.err
     (tmp_path / "stubs/ncat").unlink()
     flatq("close", "jobs", check=0)
-    left = far("pop", "-l", "-n", "10", "jobs", check=0).out
-    assert left == (b"4\n5\n" if mark else b"1\n2\n3\n4\n5\n")
+    assert far("pop", "-l", "-n", "10", "jobs", check=0).out == b"4\n5\n"
     closed = far("pop", "-l", "jobs")
     assert closed.status == 69 and b"closed" in closed.err
 

@@ -30,6 +30,7 @@ def http(method, query, body=b""):
 TOLD = {
     "push": ("handler", b"push -n 2 default\nm3", rb"\d+\n", {b"m1": "ready", b"m3": "ready"}),
     "pop": ("handler", b"pop default\n", rb"m1", {}),
+    "pop -w": ("handler", b"pop -w 60 default\n", rb"m1", {}),
     "@pop": ("handler", b"@n1@pop default\n", rb"m1\nn1 ok\n", {}),
     "pop -l": ("handler", b"pop -l -n 1 default\n", rb"m1\n", {}),
     "drain": ("handler", b"drain -l default\n", rb"m1\nm2\n", {b"m2": None}),
@@ -58,8 +59,9 @@ TOLD = {
 @pytest.mark.parametrize("name", TOLD)
 def test_what_was_told_stays_true(flatq, stub, name):
     door, request, end, left = TOLD[name]
-    push(flatq, b"m1")
-    push(flatq, b"m2")
+    pushes = lambda: [push(flatq, body) for body in (b"m1", b"m2")]
+    if name != "pop -w":
+        pushes()
     if b"RECEIPT" in request:
         receipt = re.search(rb"Receipt-Id: (\S+)", flatq("http", input=GET).out)[1]
         request = request.replace(b"RECEIPT", receipt)
@@ -68,26 +70,16 @@ def test_what_was_told_stays_true(flatq, stub, name):
         stub("base64", HELD)
     client, theirs = over_tcp(flatq, door)
     theirs.close()
+    handler = flatq.started[-1]
     client.send(request)
+    if name == "pop -w":
+        wait_for(lambda: list(flatq.spool.glob("default/wait/*")), "the pop waits")
+        pushes()
     assert client.until(lambda: re.search(end + rb"\Z", client.got, re.DOTALL), 60), client.got
     client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     client.socket.close()
     (flatq.home / "gone").touch()
-    flatq.started[-1].wait(60)
+    handler.wait(60)
     assert flatq("wal").status == 0
     found = {m.body: m.state for m in layout.dump(flatq.spool).messages("default")}
     assert found == {body: state for body, state in {b"m2": "ready", **left}.items() if state}
-
-
-def test_a_pop_that_waited_settles_what_its_client_had(flatq, stub):
-    stub("base64", HELD)
-    client, theirs = over_tcp(flatq, "handler")
-    theirs.close()
-    client.send(b"pop -w 60 default\n")
-    wait_for(lambda: list(flatq.spool.glob("default/wait/*")), "the pop waits")
-    push(flatq, b"m1")
-    assert client.until(lambda: client.got == b"m1", 60), client.got
-    client.socket.close()
-    (flatq.home / "gone").touch()
-    assert flatq.started[0].wait(60) == 0
-    assert layout.dump(flatq.spool).messages("default") == []

@@ -90,14 +90,7 @@ def test_what_is_no_text(stalk):
     says(client, "put 1 60|next", "INSERTED 2")
 
 
-def test_a_job_of_ones_own_whose_time_ends_while_one_waits(stalk):
-    client = stalk.connect()
-    says(client, "put 1 2|job", "INSERTED 1")
-    says(client, "reserve|reserve-with-timeout 600|delete 1|delete 1", "RESERVED 1", "job",
-        "RESERVED 1", "job", "DELETED", "NOT_FOUND")
-
-
-def test_waiting_time_to_run_and_the_end_of_a_connection(launched):
+def test_a_job_comes_to_who_waits_and_again_when_its_time_is_over(launched):
     one = launched(door="small-stalk")
     first, second = one.connect(), one.connect()
     first.send(b"reserve\r\n")
@@ -105,10 +98,3 @@ def test_waiting_time_to_run_and_the_end_of_a_connection(launched):
     assert lines(first, 2) == ["RESERVED 1", "job"]
     # its time is over
     says(second, "reserve-with-timeout 600", "RESERVED 1", "job")
-    second.send(b"reserve\r\n")
-    says(first, "put 1 60|other", "INSERTED 2")
-    # it gets either job: both the first one, whose time may end at once, and the other are possible
-    assert lines(second, 1)[0] in ("RESERVED 2", "RESERVED 1")
-    second.close()
-    assert first.ask(b"reserve-with-timeout 600").startswith(b"RESERVED ")
-    first.close()

@@ -2,6 +2,7 @@
 through crashes."""
 
 import base64
+import signal
 from pathlib import Path
 
 
@@ -79,6 +80,16 @@ def test_back_in_the_old_place(shell, flatq, spool):
     flatq("settle", "-c", "me", "554", check=0)
     flatq("wal", check=0)
     assert lies(spool) == {"claimed": ["settled.000000000554"]}
+
+
+def test_offsets_of_a_killed_unclaim_are_not_given_again(flatq, stub):
+    """It is killed when its segments are batches in out/, and settled.OFFSET does not tell yet."""
+    flatq.syncs()
+    push(flatq, b"1")
+    assert claim(flatq)[0][:2] == (0, 1)
+    stub("sync", 'case $* in */out) kill -9 $PPID ;; *) exec "$REAL" "$@" ;; esac')
+    assert flatq.start("unclaim", "-c", "me").wait(60) == -signal.SIGKILL
+    assert claim(flatq)[0][:2] == (1, 1)
 
 
 def test_count_is_what_is_held(flatq):

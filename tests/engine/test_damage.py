@@ -86,14 +86,13 @@ def test_a_damaged_message_cannot_be_kicked(shell, flatq, clock, half, booted):
 
 
 READS = "openat,read,splice,sendfile,copy_file_range,getdents64"
-FLAT = b"".join(b"flat%d\n" % n for n in range(100))
 
 
-def three_queues(flatq, flat=FLAT):
-    """Each with a message in a flat file, one in a block of its own, one with a body of its own and
-    a key, a delayed and a buried one."""
+def three_queues(flatq):
+    """Each with three messages in a flat file, two with bodies of their own, of which one has a
+    key, and a delayed one."""
     for queue in ("a", "q", "z"):
-        flatq("push", "-l", queue, input=flat, check=0)
+        flatq("push", "-l", queue, input=b"flat0\nflat1\nflat2\n", check=0)
         flatq("push", "-d", "1000", queue, input=b"delayed", check=0)
         flatq("push", "-k", "key", queue, input=b"single", check=0)
         flatq("push", queue, input=b"next", check=0)
@@ -143,7 +142,7 @@ def drained(flatq, spool):
 @pytest.mark.parametrize("booted", [False, True])
 def test_an_unreadable_file_stops_its_queue_alone(flatq, clock, booted):
     """At the boot and before. Doctor names it, and what mends it, or mends it."""
-    three_queues(flatq, FLAT[:18])
+    three_queues(flatq)
     flatq("claim", "-c", "me", "-n", "1", "q", check=0)
     flatq("bury", flatq("reserve", "q", check=0).out.split()[0].decode(), check=0)
     flatq("push", "-l", "q", input=b"flat\n", check=0)

@@ -122,14 +122,12 @@ def nobody(flatq):
     shutil.rmtree(top)
 
 
-def test_a_spool_that_cannot_be_made(nobody):
+def test_a_spool_that_cannot_be_made_or_of_somebody_else(nobody, flatq):
     nobody.top.chmod(0o555)
     for verb, code in (("push", 77), ("create", 77), ("pop", 66), ("wal", 66)):
         refused(nobody(verb), code, verb)
     assert list(nobody.top.iterdir()) == []
-
-
-def test_a_spool_of_somebody_else(nobody, flatq):
+    nobody.top.chmod(0o755)
     flatq.env["FLATQ_DIR"] = str(nobody.top / "spool")
     push(flatq, b"x", "q")
     (nobody.top / "spool").chmod(0o700 if os.geteuid() == 0 else 0o000)

@@ -2,6 +2,7 @@
 over rotation."""
 
 import re
+import shlex
 import signal
 import subprocess
 from datetime import datetime, timedelta
@@ -92,30 +93,30 @@ def test_events_in_words(shell, flatq, spool):
     assert datetime.fromisoformat(due) - datetime.fromisoformat(pushed) == timedelta(seconds=60)
 
 
+# what log prints of queue q, which has three logs, and of r
+WHICH = {
+    "": [1, 2, 11, 3, 4, 5, 6, 7, 12], "q": [1, 2, 3, 4, 5, 6, 7], "r": [11, 12],
+    "-n 0": [], "-n 1": [12], "-n 4": [5, 6, 7, 12], "-n 99": [1, 2, 11, 3, 4, 5, 6, 7, 12],
+    "-n 5 q": [3, 4, 5, 6, 7], "--since @1795425450 q": [3, 4, 5, 6, 7],
+    "--since '2026-11-23 09:17:51' q": [5, 6, 7], "--since @1795425450 -n 2 q": [6, 7],
+    "--since '1 minute ago'": [],
+}
+
+
 @pytest.mark.shells
-def test_only_the_last_events(shell, flatq, q):
-    """-n prints the last ones, of all logs together, also if the newest log has fewer."""
+def test_which_events(shell, flatq, q):
+    """A process may write a time that it has read a little earlier: the lines of a queue stay in
+    the order of its log."""
     flatq("create", "r", check=0)
-    write(q, "q/log.179542545600", *range(1, 900), at="1795425400.00")
-    write(q, "q/log", 901, 902, at="1795425500.00")
-    write(q, "r/log", 903, at="1795425501.00")
-    every = lines(flatq("log", check=0).out)
-    assert len(every) == 902
-    for count in (0, 1, 3, 7, 900, 902, 1000):
-        assert lines(flatq("log", "-n", str(count), check=0).out) == every[902 - min(count, 902):]
-    assert lines(flatq("log", "-n", "4", "q", check=0).out) == every[-5:-1]
-
-
-@pytest.mark.shells
-def test_since(shell, flatq, q):
-    for number, at in enumerate(("400.99", "401.00", "500.00"), 1):
-        write(q, "q/log", number, at=f"1795425{at}")
-    for time, count in (("@1795425401", 2), ("@1795425402", 1), ("2026-11-23 09:16:40", 3)):
-        done = flatq("log", "--since", time, "q", env={"TZ": "UTC0"}, check=0)
-        assert lines(done.out) == [event(number)[1] for number in (1, 2, 3)[3 - count:]], time
+    for name, second, *numbers in (("q/log.179542546000", 449.99, 1, 2),
+            ("q/log.179542548000", 470.00, 3, 4), ("q/log", 500.00, 5, 6), ("q/log", 499.00, 7),
+            ("r/log", 460.00, 11), ("r/log", 600.00, 12)):
+        write(q, name, *numbers, at=f"1795425{second:.2f}")
+    for words, numbers in WHICH.items():
+        out = flatq("log", *shlex.split(words), env={"TZ": "UTC0"}, check=0).out
+        assert [int(line.split()[2]) for line in lines(out)] == numbers, words
     push(flatq, b"12345", "q")
-    for words in (["--since", "1 minute ago"], ["--since", "1 minute ago", "-n", "5", "q"]):
-        assert len(lines(flatq("log", *words, check=0).out)) == 1
+    assert len(lines(flatq("log", "--since", "1 minute ago", "q", check=0).out)) == 1
 
 
 def test_follow_begins_with_the_last_ten(flatq, q):
@@ -165,23 +166,6 @@ def test_a_log_that_is_not_what_it_should_be(shell, flatq, q):
         write(q, f"q/{name}", 9)
     for words in (["q"], []):
         assert lines(flatq("log", *words, check=0).out) == [shown] * len(bad)
-
-
-@pytest.mark.shells
-def test_rotated_logs_come_first(shell, flatq, q):
-    flatq("create", "r", check=0)
-    for name, numbers, at in (("q/log", (5, 6), "1795425500.00"),
-            ("q/log.179542548000", (3, 4), "1795425470.00"), ("q/log.179542546000", (1, 2),
-            "1795425450.00")):
-        write(q, name, *numbers, at=at)
-    # a process may write a time that it has read a little earlier: the lines of a queue stay in the
-    # order of its log
-    write(q, "q/log", 7, at="1795425499.00")
-    write(q, "r/log", 11, at="1795425460.00")
-    write(q, "r/log", 12, at="1795425600.00")
-    assert lines(flatq("log", "q", check=0).out) == [event(number)[1] for number in range(1, 8)]
-    assert [line.split()[2] for line in lines(flatq("log", check=0).out)] == ["1", "2", "11", "3",
-        "4", "5", "6", "7", "12"]
 
 
 @pytest.mark.parametrize("listed", [True, False])

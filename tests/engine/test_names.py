@@ -1,11 +1,12 @@
 """Names of queues. A good name works, also in a checkpoint. A bad one is refused in one line, and
 nothing is changed."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from conftest import share
+from conftest import LIB, share
 from engine import empty, lies, pop, push, refused, reserve
 
 REFUSED = [
@@ -123,8 +124,6 @@ def test_where_the_spool_is_when_nobody_says(shell, flatq):
 
 def test_through_a_link_and_from_the_search_path(shell, flatq, tmp_path):
     """A verb works by the path of lib/push, as `flatq push`, and from its own directory."""
-    import subprocess
-    from conftest import LIB
     for command, cwd in (([flatq.shell, "push"], LIB), ([flatq.shell, "./push"], LIB),
             ([flatq.shell, str(LIB / "flatq"), "push"], tmp_path),
             ([flatq.shell, "flatq", "push"], LIB)):

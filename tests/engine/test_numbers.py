@@ -29,7 +29,7 @@ REFUSED = {
         "work --daemon=1 -- true", "mqueue", "mqueue x", "mqueue in", "mqueue in -x /a",
         "mqueue in /a b c", "mqueue stat /a b", "pressure", "pressure nothing",
         "pressure put -x", "pressure put a b", "shovel", "shovel a", "shovel a b c", "shovel a a",
-        "shovel -x a b",
+        "shovel -x a b", "top q",
     ],
     65: [
         "push -k ''", "pop -n 0 -l", "peek -s gone", "work -n 0 true", "work -n 08x true",
@@ -38,7 +38,8 @@ REFUSED = {
         "work -w 99999999999999999999 true", "work -x 1e3 true",
         "work -q ../x true", "work -q a,,b true", "work --queues= true", "mqueue in -n x /a",
         "push -A gone", "push --at yesterday", "work -t 0m true", "work -x 1y true",
-        "work -d 1x,2m true", "pressure put -w x q", "shovel -n x a b", "shovel a http://b",
+        "work -d 1x,2m true", "top -n 0", "pressure put -w x q", "shovel -n x a b",
+        "shovel a http://b",
     ],
 }
 
@@ -81,3 +82,21 @@ def test_what_is_none(shell, flatq, spool, words):
             refused(flatq(verb, option + value, *more, last, input=b"x"), 65, verb)
     assert lies(spool, "q") == before
     assert not list(flatq.home.iterdir()), "something was executed"
+
+
+MALFORMED = [
+    "", "x", ":", "q:", "q", "q:x", "q:1.", "q:1.2", "q:1..", "q:1.2.", "q:1.2.3.4", "q:-1.1.abc",
+    "q:1e3.1.abc", "q:1.1.xyz", "q:1.1.*", "q:*",
+    "q:1.1.abc\n", "q:1.1.abc def", "q:99999999999999999999.1.abc", "q:a[$(touch x)].1.abc",
+    "q:1.a[$(touch x)].abc", "../q:1.1.abc",
+    "-x:1.1.abc", ":1.1.abc", "q/../p:1.1.abc", "q:1.1.abc:", "q:08.", "\xff:1.1.abc",
+]
+
+
+@pytest.mark.parametrize("verb", ["delete", "release", "touch", "bury"])
+def test_a_malformed_receipt(flatq, spool, verb):
+    push(flatq, b"x", "q")
+    before = lies(spool, "q")
+    for receipt in MALFORMED:
+        refused(flatq(verb, "--", receipt), 65, verb)
+    assert lies(spool, "q") == before and not list(flatq.home.iterdir())

@@ -8,45 +8,26 @@ import subprocess
 
 import pytest
 
-from conftest import SHELLS, listening, need, wait_for
+from conftest import listening, need, wait_for
 from engine import carriers, children, empty, lies, pop, push, runs
 
 BIG = b"0123456789abcdef" * 20000  # more than a pipe holds
 
-# process 1 as any shell can imitate it without rights: a signal to itself has no effect, but for
-# those that a worker traps all the time
-DEAF = 'kill() { case " $*" in *"ALRM $$" | *"CHLD $$" | *"USR"[12]" $$") command kill "$@" ;; '\
-    '*" $$") ;; *) command kill "$@" ;; esac; }; . "$0"'
-
-
-# bash unsets the function (shell_forget)
-in_each_shell = pytest.mark.parametrize("first, shell", [("container", "dash"),
-    ("container", "bash"), *(("deaf", name) for name in SHELLS if name != "bash")], indirect=True)
-both_ways = pytest.mark.parametrize("first, shell", [("container", "bash"), ("deaf", "dash")],
-    indirect=True)
-
 
 @pytest.fixture
-def first(request, flatq):
+def first(flatq):
     """first(VERB, ...) starts the verb as process 1. It returns the process to wait for, and the
     number of the process that gets signals."""
-    contained = request.param == "container"
-    if contained:
-        need("unshare")
-        if subprocess.run(["unshare", "-rpf", "--mount-proc", "true"],
-                capture_output=True).returncode:
-            pytest.skip("this user may not make a PID namespace here")
+    contained = [need("unshare"), "-rpf", "--mount-proc"]
+    if subprocess.run([*contained, "true"], capture_output=True).returncode:
+        pytest.skip("this user may not make a PID namespace here")
 
     def start(verb, *args):
-        command = flatq.command(verb, *args)
-        command = ["unshare", "-rpf", "--mount-proc", *command] if contained else [command[0], "-c",
-            DEAF, *command[1:]]
-        process = subprocess.Popen(command, env=flatq.env, cwd=flatq.home, start_new_session=True,
-                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                   stderr=subprocess.PIPE)
+        process = subprocess.Popen([*contained, *flatq.command(verb, *args)], env=flatq.env,
+            cwd=flatq.home, start_new_session=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE)
         flatq.started.append(process)
-        return process, wait_for(lambda: children(process.pid),
-            what="the first process")[0] if contained else process.pid
+        return process, wait_for(lambda: children(process.pid), "the first process")[0]
 
     return start
 
@@ -59,9 +40,8 @@ ROWS = [
 ]
 
 
-@in_each_shell
 @pytest.mark.parametrize("words, program, number, status", ROWS, ids=[row[0] for row in ROWS])
-def test_it_tidies_up_and_ends(flatq, first, spool, words, program, number, status):
+def test_it_tidies_up_and_ends(shell, flatq, first, spool, words, program, number, status):
     """A pop puts its message back, although its reader has it too; a push stores nothing, and a
     worker ends as the signal asks."""
     push(flatq, BIG)
@@ -80,9 +60,8 @@ def test_it_tidies_up_and_ends(flatq, first, spool, words, program, number, stat
     assert not any(lies(spool).get(place) for place in ("tmp", "wal", "queue"))
 
 
-@both_ways
 @pytest.mark.parametrize("number, status", [(signal.SIGQUIT, 131), (signal.SIGTERM, 143)])
-def test_a_worker_that_is_told_twice(flatq, first, tmp_path, number, status):
+def test_a_worker_that_is_told_twice(shell, flatq, first, tmp_path, number, status):
     push(flatq, b"x")
     process, pid = first("work", "-j", "2", "--", "sh", "-c", ': >"$0"; exec sleep 600',
         tmp_path / "runs")
@@ -97,8 +76,7 @@ def test_a_worker_that_is_told_twice(flatq, first, tmp_path, number, status):
     assert pop(flatq) == b"x"
 
 
-@both_ways
-def test_several_doors(flatq, first, free_port):
+def test_several_doors(shell, flatq, first, free_port):
     process, pid = first("serve", "line", "-p", str(free_port), "http", "-l",
         f"unix:{flatq.home}/http")
     wait_for(lambda: listening(free_port) and os.path.exists(f"{flatq.home}/http"), "the doors")

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 import pytest
 
 from conftest import LIB, need, put_stub, share, wait_for
-from engine import faulty, flats_of, lies, pop, push, refused, reserve, standing
+from engine import child_named, faulty, flats_of, lies, pop, push, refused, reserve, standing
+from test_talks import Talk
 
 
 @pytest.fixture(autouse=True)
@@ -53,7 +54,28 @@ def boots_again(flatq):
         path.unlink()
 
 
-# ---- what was there before: each returns a receipt, if it has one
+# ---- what was there before: lines as in talks.txt, whose $A is a receipt; or a function
+
+SLIPS = "pushes q < 1 2 3"
+CLOSED = f"{SLIPS}\nclose q"
+POPPED = "push q < 1\npop q > 1"
+RESERVED = "pushes q < 1 2\nreserve q > 1 = A"
+DELAYED = "push -d 1000 q < 1"
+BURIED = "push q < 1\nbury q:1"
+FLAT = "push -l q < " + "".join(f"{n}\\n" for n in range(120)) + " ~ .*\\n"
+HEAD = f"{FLAT}\npop q > 0"
+CLAIMED = f"{FLAT}\nclaim -c me q ~ .*\\n"
+EMPTY = "create q"
+
+
+def prepare(flatq, setup):
+    """The receipt, if there is one."""
+    if callable(setup):
+        return setup(flatq) or ""
+    talk = Talk(flatq)
+    for line in setup.split("\n"):
+        talk.line(line)
+    return talk.names.get("A", "")
 
 
 def slips(flatq, count=3, queue="q"):
@@ -61,51 +83,8 @@ def slips(flatq, count=3, queue="q"):
         push(flatq, b"%d" % n, queue)
 
 
-def a_closed_queue(flatq):
-    slips(flatq)
-    flatq("close", "q", check=0)
-
-
-def a_popped_queue(flatq):
-    slips(flatq, 1)
-    flatq("pop", "q", check=0)
-
-
-def a_reservation(flatq):
-    slips(flatq, 2)
-    return reserve(flatq, "q").receipt
-
-
-def a_delayed_message(flatq):
-    push(flatq, b"1", "-d", "1000", "q")
-
-
-def a_delayed_message_of_a_closed_queue(flatq):
-    a_delayed_message(flatq)
-    flatq("close", "q", check=0)
-
-
-def a_buried_message(flatq):
-    slips(flatq, 1)
-    flatq("bury", "q:1", check=0)
-
-
-def a_flat_file(flatq):
-    flatq("push", "-l", "q", input=numbers(0, 120), check=0)
-
-
-def a_head(flatq):
-    a_flat_file(flatq)
-    assert flatq("pop", "q", check=0).out == b"0"
-
-
-def a_claim(flatq):
-    a_flat_file(flatq)
-    flatq("claim", "-c", "me", "q", check=0)
-
-
 def a_damaged_flat_file(flatq):
-    a_flat_file(flatq)
+    prepare(flatq, FLAT)
     flat, = flats_of(flatq.spool, "q", "queue")
     flat.write_bytes(flat.read_bytes().replace(b"\tMA==\n", b"\t!MA==\n"))
 
@@ -128,20 +107,20 @@ def cut_unfold(flatq):
 
 def a_killed_unfold(flatq):
     """A pop was killed when its flat file was in unfold/: the slips are still in tmp/."""
-    a_flat_file(flatq)
+    prepare(flatq, FLAT)
     cut_unfold(flatq)
 
 
 def a_buried_message_beside_a_killed_unfold(flatq):
     flatq("create", "-b", "121", "q", check=0)
-    a_buried_message(flatq)
+    prepare(flatq, BURIED)
     flatq("push", "-l", "q", input=numbers(1, 122), check=0)
     cut_unfold(flatq)
 
 
 def a_killed_drain(flatq):
     """It had taken all flat files: a batch in out/ whose owner is dead, with a strange file."""
-    a_flat_file(flatq)
+    prepare(flatq, FLAT)
     batch = flatq.spool / "q/out/batch.999999999-000000000001.0123456789ab.000000000000"
     batch.mkdir()
     (batch / "strange").touch()
@@ -188,10 +167,6 @@ def a_strange_file(flatq):
 def a_large_message(flatq):
     """Its body is removed at once."""
     push(flatq, bytes(300000), "q")
-
-
-def an_empty_queue(flatq):
-    flatq("create", "q", check=0)
 
 
 # ---- faults: (program, its words, what it does then); None: it does not fail
@@ -242,7 +217,7 @@ ROWS = [
     *(Row(f"a killed fold: {words}", a_killed_fold, None, words, code, left)
         for words, code, left in (("doctor q", 0, range(1, 7)), ("drop q", 75, range(1, 7)),
         ("delete q:1", 0, range(2, 7)))),
-    Row("doctor took the lock again without a recovery", slips, ("flock", "*",
+    Row("doctor took the lock again without a recovery", SLIPS, ("flock", "*",
         '[ -e "$HOME/once" ] || { : >"$HOME/once"; exec "$real" "$@"; }; cd "$FLATQ_DIR/q" && '
         'mkdir fold/0000065536.000000000001.0123456789ab && mv wal/* fold/0*; cd "$OLDPWD"'),
         "doctor q", 0, range(1, 4)),
@@ -251,24 +226,24 @@ ROWS = [
         for words in ("pop q", "pop -l q", "drain q", "work --until-empty -q q -- cat",
         "claim -c me q", "wal q")),
     Row("a strange file in a batch kept it back", a_killed_drain, None, "wal q", 0, ALL),
-    Row("a drop could not look whether a place came back", a_popped_queue, ("ls", "*-d*/q/*",
+    Row("a drop could not look whether a place came back", POPPED, ("ls", "*-d*/q/*",
         "exit 2"), "drop q", 74, []),
-    Row("closed and empty, while a release put back a delay", a_delayed_message_of_a_closed_queue,
+    Row("closed and empty, while a release put back a delay", f"{DELAYED}\nclose q",
         ("find", "delayed*", once("shift")), "pop q", 66),
     # R2: what happened is read from the disk
-    Row("a drop was killed among the places", a_popped_queue, ("rmdir", "*/buried",
+    Row("a drop was killed among the places", POPPED, ("rmdir", "*/buried",
         DONE_AND_VERB_DIES), "drop q", -9, []),
     Row("no delayed/ after a killed drop", a_killed_drop, None, "push -d 99 q", 0, [1]),
     Row("no buried/ after a killed drop", a_killed_drop, None, "bury q:1", 0, []),
-    *(Row(f"said that a message is another's: {words}", a_reservation, MOVED_ON, words, 74, [2],
+    *(Row(f"said that a message is another's: {words}", RESERVED, MOVED_ON, words, 74, [2],
         b"unknown") for words in ("delete RECEIPT", "release RECEIPT", "release -d 99 RECEIPT",
         "bury RECEIPT")),
-    Row("did not follow a message into a flat file", slips, (("mv", "*/wal/*/done/*",
+    Row("did not follow a message into a flat file", SLIPS, (("mv", "*/wal/*/done/*",
         first("wal q")), ("awk", "*", FAILS)), "delete q:2", 74, [1, 2, 3], env=FOLD),
-    *(Row(f"did not find what a fold moved: {words}", slips, ("mv", "*/wal/*/done/* | "
+    *(Row(f"did not find what a fold moved: {words}", SLIPS, ("mv", "*/wal/*/done/* | "
         "*/wal/*/buried/*", first("wal q")), words, 0, [2, 3], env=FOLD)
         for words in ("delete q:1", "bury q:1")),
-    Row("a fold removed the body that a peek had found", slips, ("base64", "-d*", first("wal q")),
+    Row("a fold removed the body that a peek had found", SLIPS, ("base64", "-d*", first("wal q")),
         "peek q", 0, [1, 2, 3], env=FOLD),
     Row("the size of a message that had the key before", an_unsure_key, ("find",
         "'done claimed'*", 'PATH=$old "$sh" "$lib/delete" "$receipt"'), "push -k key q", 0, [7]),
@@ -276,32 +251,32 @@ ROWS = [
         first("pop q")), "doctor q", 0, []),
     Row("a killed doctor doubled a flat file", a_damaged_flat_file, ("mv", "*/queue/*",
         DONE_AND_VERB_DIES), "doctor q", -9, range(1, 120)),
-    Row("closed while its slip stays: acknowledged", an_empty_queue, (("base64", "*",
+    Row("closed while its slip stays: acknowledged", EMPTY, (("base64", "*",
         DONE + ': >"$FLATQ_DIR/q/closed"; exit'), ("mv", "*/wal/*/done/*", FAILS)), "push q"),
-    Row("dropped and made again while its body was read", an_empty_queue, ("base64", "*",
+    Row("dropped and made again while its body was read", EMPTY, ("base64", "*",
         DONE + first("drop -f q") + "; " + first("create q") + "; exit"), "push q", 69, [],
         b"gone"),
-    *(Row(f"made part of a dropped queue again: {words}", an_empty_queue, ("mkdir", "*", GONE),
+    *(Row(f"made part of a dropped queue again: {words}", EMPTY, ("mkdir", "*", GONE),
         words, 69, [], b"is gone") for words in ("push -d 9 q", "push -l q")),
     Row("removed another message's body", an_id_that_comes_twice, None, "push q", 74, [1]),
     Row("tried for ever to set aside", a_strange_file, ("mv", "*/tmp/strange*", FAILS), "drain q",
         74, [1]),
     # R6: both sides of a pipe say that they have finished
-    *(Row(f"sed was killed behind the dot{limit}", an_empty_queue, ("sed", "*",
+    *(Row(f"sed was killed behind the dot{limit}", EMPTY, ("sed", "*",
         '"$real" "$@" | head -c 3; kill -9 $$'), "push -e q", 74, [], env={"FLATQ_MOST_BYTES":
         limit}) for limit in ("", "100")),
     # R7: what is read is checked
     Row("a conf with nothing in it", an_empty_conf, None, "push q", 65),
     # R10: an error that was seen is returned
-    Row("tr was killed: damaged", slips, ("tr", "*", DIES), "doctor q", 74, [1, 2, 3],
+    Row("tr was killed: damaged", SLIPS, ("tr", "*", DIES), "doctor q", 74, [1, 2, 3],
         b"cannot read body/000000000001"),
-    Row("a drain's sync failed behind its marker", slips, ("sync", "*/out/batch*", FAILS),
+    Row("a drain's sync failed behind its marker", SLIPS, ("sync", "*/out/batch*", FAILS),
         "drain q", 74, [1, 2, 3], b"cannot sync: what was printed is deleted"),
-    Row("said that an unsynced message is not there", an_empty_queue, ("sync", "*body/*",
+    Row("said that an unsynced message is not there", EMPTY, ("sync", "*body/*",
         first("reserve q") + "; exit 1"), "push q", 74, [], b"unknown whether"),
-    Row("said that an unsynced bulk push is not there", an_empty_queue, ("sync", "*/queue",
+    Row("said that an unsynced bulk push is not there", EMPTY, ("sync", "*/queue",
         DONE + "exit 1"), "push -l q", 74, [7], b"unknown whether"),
-    *(Row(f"a directory that was gone before its sync: {words}", a_delayed_message, ("sync",
+    *(Row(f"a directory that was gone before its sync: {words}", DELAYED, ("sync",
         f"*{place}*", once(first("kick q") + "; " + first("kick q"))), words, 0)
         for words, place in (("push -d 999 q", "delayed"), ("bury q:1", "buried"))),
 ]
@@ -309,7 +284,7 @@ ROWS = [
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.caught)
 def test_a_fault(flatq, row):
-    receipt = row.setup(flatq) or ""
+    receipt = prepare(flatq, row.setup)
     env = {"receipt": receipt, **(row.env or {})}
     faults = () if not row.fault else (row.fault,) if isinstance(row.fault[0], str) else row.fault
     for program, words, what in faults:
@@ -340,27 +315,27 @@ LIST = ("openat", "getdents64")
 # of these codes, and LEFT is there afterwards. The laboratory's family `reads` has all other verbs
 BLIND = [
     *((setup, places, "drop q", (74, 75), left) for setup, places, left in (
-        (a_closed_queue, "q/wal", [1, 2, 3]), (a_reservation, "q/out", [2]),
-        (a_delayed_message, "q/delayed q/delayed/* q/delayed/*/*", []),
-        (a_claim, "q/claimed q/claimed/*", ALL), (a_head, "q/head q/head/*", range(1, 120)),
-        (a_buried_message, "q/buried q/buried/* q/buried/*/*", []),
-        (a_flat_file, "q/queue q/queue/*", ALL))),
-    (a_buried_message, "q/buried q/buried/*", "peek -s buried q", (0, 74), []),
-    (a_reservation, ".boot", "stat q", (0, 74), [2]),  # it is not new: what is held stays held
-    *((slips, "", verb, (74,), [1, 2, 3]) for verb in ("list", "stat", "log", "wal", "doctor")),
+        (CLOSED, "q/wal", [1, 2, 3]), (RESERVED, "q/out", [2]),
+        (DELAYED, "q/delayed q/delayed/* q/delayed/*/*", []),
+        (CLAIMED, "q/claimed q/claimed/*", ALL), (HEAD, "q/head q/head/*", range(1, 120)),
+        (BURIED, "q/buried q/buried/* q/buried/*/*", []),
+        (FLAT, "q/queue q/queue/*", ALL))),
+    (BURIED, "q/buried q/buried/*", "peek -s buried q", (0, 74), []),
+    (RESERVED, ".boot", "stat q", (0, 74), [2]),  # it is not new: what is held stays held
+    *((SLIPS, "", verb, (74,), [1, 2, 3]) for verb in ("list", "stat", "log", "wal", "doctor")),
 ]
 
 
 @pytest.mark.parametrize("setup, places, words, codes, left", BLIND,
-    ids=[f"{row[2]}, {row[0].__name__}" for row in BLIND])
+    ids=[f"{row[2]}: {row[1]}" for row in BLIND])
 def test_one_look_fails(flatq, setup, places, words, codes, left):
-    setup(flatq)
+    prepare(flatq, setup)
     saved = flatq.home / "saved"
     shutil.copytree(flatq.spool, saved)
     globs = [path.relative_to(flatq.spool) for glob in places.split()
         for path in sorted(flatq.spool.glob(glob))]
     struck = itertools.product(globs or [""], LIST if globs else LIST[:1], "12" if globs else "1")
-    for place, call, when in share(f"blind {words} {setup.__name__}", struck, 2, first=1):
+    for place, call, when in share(f"blind {words} {places}", struck, 2, first=1):
         done = faulty(flatq, call, flatq.spool / place, *words.split(), when=when)
         how = (place, call, when, done)
         assert done.returncode in codes, how
@@ -393,7 +368,7 @@ def test_a_range_of_ids_is_not_opened_twice(flatq):
 
 def test_a_lock_whose_queue_is_another_one_now(shell, flatq):
     """A verb waits for the lock of a queue that is dropped and created again."""
-    an_empty_queue(flatq)
+    flatq("create", "q", check=0)
     with open(flatq.spool / "q/lock") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         process = flatq.start("drop", "q", stdin=subprocess.DEVNULL)
@@ -412,7 +387,7 @@ def test_no_verb_but_its_maker_creates_the_lock_of_a_queue(flatq):
     would fail."""
     slips(flatq, 1)
     q = flatq.spool / "q"
-    process, _, stopped = standing(flatq, "stat,newfstatat", 1, "close", "q", at=[q / "lock"])
+    process, stopped = standing(flatq, "stat,newfstatat", 1, "close", "q", at=[q / "lock"])
     flatq("drop", "-f", "q", check=0)
     env = stub(flatq, "mkdir", f'case $* in *{q}/body*) "$real" "{q}" "{q}/body"; kill -9 $PPID ;; '
         '*) exec "$real" "$@" ;; esac')
@@ -426,7 +401,7 @@ def test_no_verb_but_its_maker_creates_the_lock_of_a_queue(flatq):
 
 def test_closed_and_empty_is_said_after_all_that_is_acknowledged(flatq):
     """A push -l holds the lock and has seen that the queue is open. close must wait for it."""
-    an_empty_queue(flatq)
+    flatq("create", "q", check=0)
     script = """case $* in *"/q/tmp/"*"/q/queue/"*)
         PATH=$old "$sh" "$lib/close" q 9>&- </dev/null >/dev/null 2>&1 &
         inode=$(ls -i "$FLATQ_DIR/q/lock")
@@ -438,6 +413,27 @@ def test_closed_and_empty_is_said_after_all_that_is_acknowledged(flatq):
       exec "$real" "$@\""""
     done = flatq("push", "-l", "q", input=b"1\n", env=stub(flatq, "mv", script))
     assert (done.status, (flatq.home / "said").read_text()) == (0, "66\n")
+
+
+def test_a_fold_is_killed_and_its_child_holds_the_lock(flatq):
+    """The child lives longer than its shell and still works on the run. So it keeps the lock, and
+    the next verb waits for it."""
+    slips(flatq, 6)
+    env = stub(flatq, "awk", '[ -e "$HOME/go" ] || { mkfifo "$HOME/go" && read -r go <"$HOME/go"; }'
+        '\nexec "$real" "$@"')
+    process = flatq.start("wal", "q", stdin=subprocess.DEVNULL, env={**env, "FLATQ_FOLD": "5"})
+    wait_for(lambda: (flatq.home / "go").exists(), "the fold in the midst of its work")
+    process.kill()
+    process.wait()
+    waiting = flatq.start("pop", "q", stdin=subprocess.DEVNULL)
+    wait_for(lambda: child_named(waiting, "flock") or waiting.poll() is not None,
+        "the pop that waits")
+    assert waiting.poll() is None
+    with open(flatq.home / "go", "w") as go:
+        go.write("go\n")
+    out, err = waiting.communicate(timeout=100)
+    assert (waiting.returncode, out, err) == (0, b"1", b"")
+    assert drained(flatq) == [2, 3, 4, 5, 6]
 
 
 @pytest.mark.parametrize("tries", ["0", "1"])
@@ -459,9 +455,10 @@ def test_a_flat_file_that_is_away_while_it_is_searched(flatq, tries):
 
 
 # the verb, the program that takes from second 1000 on until 1100, and where
-SLOW = [("reserve -t 10 q", "flock", "*", a_flat_file), ("touch -t 10 RECEIPT", "flock", "*", None),
-    ("release -d 10 RECEIPT", "flock", "*", None), ("push -d 10 q", "base64", "*", an_empty_queue),
-    ("reserve -t 10 q", "mv", "*/wal/*", "over"), ("touch -t 10 RECEIPT", "mv", "*/head/*", "flat")]
+SLOW = [("reserve -t 10 q", "flock", "*", FLAT), ("touch -t 10 RECEIPT", "flock", "*", None),
+    ("release -d 10 RECEIPT", "flock", "*", None), ("push -d 10 q", "base64", "*", EMPTY),
+    ("reserve -t 10 q", "mv", "*/wal/*", "over"),
+    ("touch -t 10 RECEIPT", "mv", "*/head/*", "folded")]
 
 
 @pytest.mark.parametrize("words, program, at, setup", SLOW, ids=range(len(SLOW)))
@@ -469,8 +466,8 @@ def test_the_clock_is_read_after_waiting(flatq, clock, words, program, at, setup
     """For the lock, for the input, or for what has to be put back or unfolded: that ends at 1110
     what begins then."""
     clock.set(100)
-    if callable(setup):
-        setup(flatq)
+    if setup in (FLAT, EMPTY):
+        prepare(flatq, setup)
     else:
         flatq.env["FLATQ_FOLD"] = "2"
         flatq("create", "-b", "5", "q", check=0)
@@ -478,14 +475,14 @@ def test_the_clock_is_read_after_waiting(flatq, clock, words, program, at, setup
         receipt = reserve(flatq, "-t", "10" if setup else "5000", "q").receipt
         words = words.replace("RECEIPT", receipt)
     clock.set(1000)
-    if setup == "flat":  # the message, whose lease is over
+    if setup == "folded":  # the message, whose lease is over
         flatq("wal", "q", check=0)
         assert lies(flatq.spool, "q")["queue"]
     slow = f'echo "{clock.base + 1100}.00 0" >{clock.path}/uptime'
     slow = f'case $* in {at}) {slow} ;; esac\nexec "$real" "$@"'
     flatq(*words.split(), env=stub(flatq, program, slow), input=b"1", check=0)
     if "-d" in words:
-        if not callable(setup):
+        if setup is None:
             pop(flatq, "q")
         for second, status in (1109, 66), (1111, 0):
             clock.set(second)
@@ -525,7 +522,7 @@ def test_what_is_no_key_hinders_nobody(flatq, name):
 def test_doctor_calculates_with_no_name_that_is_not_ours(shell, flatq, size):
     """A file in buried/ that somebody made by hand stays, and the message beside it is looked
     at."""
-    a_buried_message(flatq)
+    prepare(flatq, BURIED)
     buried, = flatq.spool.glob("q/buried/*/*/*")
     field = buried.name.split(".")
     buried.with_name(".".join([*field[:2], "000000000999", *field[3:8], size, *field[9:]])).touch()
@@ -601,29 +598,6 @@ def test_many_empty_directories_are_removed_in_pieces(flatq):
 
 
 # ---- R10: an error that was seen is returned
-
-
-def to_full(flatq, *args):
-    """Run a verb whose standard output cannot be written. It must end with 74 and one line, which
-    this returns."""
-    with open("/dev/full", "wb") as full:
-        done = subprocess.run(flatq.command(*args), stdout=full, stderr=subprocess.PIPE,
-            env=flatq.environment(None), input=b"1\n", timeout=60)
-    assert done.returncode == 74 and done.stderr.count(b"\n") == 1, (args, done)
-    return done.stderr
-
-
-@pytest.mark.parametrize("words", ["list", "list q", "stat q", "log q", "doctor q", "doctor -v q",
-    "flatq -h", "flatq kick -h", "handler -h", "serve -h", "push q", "push -k key q",
-    "push -l q"])
-def test_what_cannot_be_printed_is_an_error(shell, flatq, words):
-    """What is done is done all the same."""
-    slips(flatq, 1)
-    (flatq.spool / "q/wal/strange").touch()
-    said = to_full(flatq, *words.split())
-    assert (b"push: message" if "push" in words else b"could not be printed") in said
-    assert (flatq.spool / "q/wal/strange").exists() == (words != "doctor q")
-    assert drained(flatq) == [1] * (1 + ("push" in words))
 
 
 def test_one_queue_that_fails_does_not_keep_a_verb_from_the_others(flatq):

@@ -35,17 +35,26 @@ def test_a_closed_input_is_no_empty_message(shell, flatq, options):
     assert flatq("pop", "q").status == 66
 
 
-@pytest.mark.parametrize("output, verb", [
-    *((">&-", verb) for verb in ("push q", "pop q", "reserve q", "drain q", "peek q",
+@pytest.mark.parametrize("output, words", [
+    *((">&-", words) for words in ("push q", "pop q", "reserve q", "drain q", "peek q",
     "claim -c me q")),
-    *((">/dev/full", verb) for verb in ("reserve q", "drain q")),
+    *((">/dev/full", words) for words in ("reserve q", "drain q", "list", "list q", "stat q",
+    "log q", "doctor q", "doctor -v q", "flatq -h", "flatq kick -h", "handler -h", "./launch -h",
+    "push q", "push -k key q", "push -l q")),
 ])
-def test_an_output_that_is_closed_or_full_takes_nothing(shell, flatq, output, verb):
+def test_an_output_that_is_closed_or_full(shell, flatq, output, words):
+    """Nothing is taken. What is stored, or set aside, stays so."""
     flatq("push", "q", input=b"1", check=0)
-    done = closed(flatq, f'exec "$@" {output}', *verb.split(), stdin=subprocess.DEVNULL)
-    refused(done, 74, verb.split()[0], text=b"descriptor 1, of standard input or output, is closed"
-        if output == ">&-" else b"")
-    assert flatq("drain", "q", check=0).out == b"1\n"
+    (flatq.spool / "q/wal/strange").touch()
+    verb, full = words.split()[0], output == ">/dev/full"
+    done = closed(flatq, f'exec "$@" {output}', *words.split(), input=b"1\n")
+    said = (b"descriptor 1, of standard input or output, is closed" if not full
+        else b"push: message" if verb == "push" else b"" if verb in ("reserve", "drain")
+        else b"could not be printed")
+    refused(done, 74, text=said)
+    aside = full and words in ("doctor q", "drain q")
+    assert (flatq.spool / "q/wal/strange").exists() != aside
+    assert drained(flatq) == [1] * (1 + (full and verb == "push"))
 
 
 def test_a_perl_without_its_modules(flatq, tmp_path):
@@ -352,15 +361,10 @@ def refuses(flatq, userland):
     assert not list(flatq.spool.glob("q")) and not list(flatq.spool.glob(".ids/*"))
 
 
-def test_the_table_of_tools_is_what_is_tried():
-    text = (LIB / "TOOLS.md").read_text().partition("<!-- tools -->")[2].partition(
-        "<!-- /tools -->")[0]
-    assert re.findall(r"^\| `(\w+)` \| (.*?) \|", text, re.M) == list(BROKEN)
-
-
-def test_the_table_of_userlands_is_what_is_tried():
-    text = (LIB / "TOOLS.md").read_text().partition("<!-- userlands -->")[2].partition(
-        "<!-- /userlands -->")[0]
+def test_what_the_page_names_is_what_is_tried():
+    text = (LIB / "TOOLS.md").read_text()
+    tools = text.partition("<!-- tools -->")[2]
+    assert re.findall(r"^\| `(\w+)` \| (.*?) \|", tools, re.M) == list(BROKEN)
     found = dict(re.findall(r"^- (\w+): (.*(?:\n  .*)*)", text, re.M))
     assert {answer: " ".join(names.split()).split("; ") for answer, names in found.items()} == {
         "yes": [*USERLANDS, "newest uutils"], "70": [*REFUSED]}

@@ -139,7 +139,7 @@ def test_a_waiter_that_leaves_while_it_is_woken(flatq, spool, clock, calls, when
     wait_for(lambda: len(lies(spool)["wait"]) == 2 and all(map(clock.asleep, processes)),
         "two who wait")
     first = spool / ".wait" / f"{min(lies(spool)['wait'])}.woken"
-    pusher, _, stopped = standing(flatq, calls, when, "push",
+    pusher, stopped = standing(flatq, calls, when, "push",
         at=[first if "stat" in calls else spool / "default/wait"])
     push(flatq, b"second")
     wait_for(lambda: any(process.poll() is not None for process in processes),

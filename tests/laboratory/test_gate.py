@@ -12,8 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from conftest import ROOT, need
-from engine import carriers
+from engine import carriers, children
 
 from crash.gate import gate
 from crash.gate.gate import SPACE, Fault, available, run
@@ -49,10 +48,10 @@ def marked():
     """An environment that marks its processes. None of them may be left at the end, not even as a
     zombie."""
     mark = f"GATE_TEST={os.getpid()}.{id(object())}"
-    before = set(gate._children("self"))
+    before = set(children("self"))
     yield dict(os.environ, **dict([mark.split("=")]))
     assert carriers(mark) == {}
-    assert set(gate._children("self")) - before == set()
+    assert set(children("self")) - before == set()
 
 
 def sh(script, root, *args, **more):
@@ -74,7 +73,7 @@ def test_counts_are_the_same_every_time(tmp_path):
         (place := tmp_path / f"turn{turn}").mkdir()
         result = sh(SCRIPT, place)
         assert (result.status, result.stdout, result.stderr) == (0, b"", b"")
-        assert (result.fired, result.killed, result.timed_out) == (0, False, False)
+        assert (result.fired, result.timed_out) == (0, False)
         seen.append([(call.seq, call.comm, call.kind, call.paths, call.size) for call in
             result.calls])
     assert kinds(result) == KINDS and seen == seen[:1] * 5
@@ -109,7 +108,7 @@ here = os.open("d", os.O_RDONLY); os.mkdir("e", dir_fd=here); os.rmdir("e", dir_
 os.rmdir("d"); os.mkfifo("p"); os.open("a", os.O_WRONLY | os.O_CREAT); os.open("a", os.O_RDWR)
 os.open("a", os.O_WRONLY | os.O_TRUNC)
 """
-    result = run([sys.executable, "-c", script], root, cwd=root, record_data=True)
+    result = run([sys.executable, "-c", script], root, cwd=root)
     assert (result.status, result.stderr) == (0, b"")
     assert kinds(result) == ["open", *["write"] * 3, *["truncate"] * 2, *["sync"] * 3, "rename",
         "rename", "unlink", "mkdir", "mkdir", "rmdir", "rmdir", "mknod", "open", "open"]
@@ -124,8 +123,7 @@ def test_copying_falls_back_to_writes(root):
         and path.stat().st_dev != root.stat().st_dev]
     away = (elsewhere or [root.parent])[0] / f"gate.{os.getpid()}"
     away.write_bytes(b"y" * 5000)
-    result = sh('cp a b; cat a >c; cp --reflink=auto a d 2>/dev/null || cp a d; mv "$1" e', root,
-        str(away))
+    result = sh('cp a b; cat a >c; mv "$1" d', root, str(away))
     assert result.status == 0 and {len(data) for data in files(root).values()} == {5000}
     assert {call.paths[0] for call in result.calls if call.kind == "write"} >= {"b", "c", "d"}
 
@@ -135,11 +133,11 @@ def test_kill_tree_before_each_call(tmp_path, marked):
     for point, left in enumerate(BEFORE, 1):
         (root := tmp_path / str(point)).mkdir()
         result = sh(SCRIPT, root, fault=Fault("kill_tree", point), env=marked)
-        assert (result.status, result.fired, result.killed) == (-signal.SIGKILL, 1, True)
+        assert (result.status, result.fired) == (-signal.SIGKILL, 1)
         assert [call.fate for call in result.calls] == ["run"] * (point - 1) + ["killed"]
         assert files(root) == left, point
     result = sh(SCRIPT, root, fault=Fault("kill_tree", 99))
-    assert (result.fired, result.killed) == (0, False)
+    assert result.fired == 0
 
 
 def test_kill_tree_leaves_nobody_wherever_they_hide(root, marked):
@@ -159,7 +157,7 @@ def test_kill_tree_leaves_nobody_wherever_they_hide(root, marked):
 
 def test_kill_one_and_the_shell_goes_on(root):
     result = sh("printf x >a; mv a b; printf '%s' $?; mkdir c", root, fault=Fault("kill_one", 3))
-    assert (result.status, result.stdout, result.fired, result.killed) == (0, b"137", 1, True)
+    assert (result.status, result.stdout, result.fired) == (0, b"137", 1)
     assert kinds(result) == ["open", "write", "rename", "write", "mkdir"]
     assert sorted(os.listdir(root)) == ["a", "c"]
     result = sh("(while [ -e /proc/$$/exe ]; do :; done; : >after) & : >e", root,
@@ -198,7 +196,7 @@ def test_torn_write(root, marked, size, left):
 
 
 @pytest.mark.parametrize("fault, said, left", [
-    (Fault("errno", 2, errno.EIO), b"xz", []), (Fault("errno_from", 1, errno.EIO), b"xz", []),
+    (Fault("errno", 2, errno.EIO), b"xz", []), (Fault("errno_from", 2, errno.EIO), b"xz", []),
     (Fault("errno", 1, errno.EIO, output=True), b"z", ["a"])])
 def test_an_error_is_not_for_the_answer_unless_it_is_meant(root, fault, said, left):
     """The shell complains by a write to a pipe that is not the answer."""
@@ -216,7 +214,7 @@ def clock(root, monkeypatch):
 
 def test_time_out(root, marked, clock):
     result = sh("setsid sleep 99 & sleep 99 & : >b; wait; : >c", root, timeout=50, env=marked)
-    assert (result.status, result.timed_out, result.killed) == (-signal.SIGKILL, True, True)
+    assert (result.status, result.timed_out) == (-signal.SIGKILL, True)
     assert kinds(result) == ["open"]
 
 
@@ -225,24 +223,6 @@ def test_a_signal_does_not_count_a_call_twice(root):
         "signal.setitimer(signal.ITIMER_REAL, 1e-4, 1e-4)\n"
         "for turn in range(200): open('f', 'w').close()")
     assert kinds(run([sys.executable, "-c", script], root, cwd=root)) == ["open"] * 200
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give up its rights")
-def test_unprivileged(tmp_path):
-    """Root gives up all its rights, and the gate still works."""
-    need("setpriv")
-    script = (f"import sys; sys.path.insert(0, {str(ROOT / 'tests')!r})\n"
-        "from crash.gate.gate import *\n"
-        "print(available())")
-    drop = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
-    for python in (sys.executable, "/usr/bin/python3"):
-        command = [*drop, python, "-B", "-c"]
-        if subprocess.run([*command, "import ctypes"], capture_output=True, cwd="/",
-                timeout=100).returncode == 0:
-            done = subprocess.run([*command, script], capture_output=True, cwd="/", timeout=100)
-            assert (done.stdout, done.stderr) == (b"(True, '')\n", b"")
-            return
-    pytest.skip("user 65534 can run no Python here")
 
 
 def test_counts_what_only_looks(root):

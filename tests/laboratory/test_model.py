@@ -3,7 +3,6 @@ must be caught, and what it models must exist."""
 
 import re
 import sys
-from inspect import isgeneratorfunction
 from pathlib import Path
 
 import pytest
@@ -11,26 +10,18 @@ import pytest
 from conftest import LIB, share
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "model"))
-if sys.version_info < (3, 11):
-    pytest.skip("the model needs Python 3.11", allow_module_level=True)
 
 from laboratory import trials  # noqa: F401
 
 import mutants
 from configs import CONFIGS
 from explore import Explorer
-from programs import Op, Programs
 from protocol import Protocol
 
 # what no family of the laboratory sees, since it takes two verbs at one instant
 ALONE = ["sweep-removes-the-body-first", "wal-last"]
 MOST = 25_000  # states of one configuration, which is all of them for most
-FEWEST = {"fold pop pop": MOST, "ids, old ranges": MOST, "two leases": 12_000,
-    "key, push killed": 6_000, "push push pop": 1_500, "pop pop reclaim": 1_500, "lease": 2_000,
-    "bulk pop": 1_500, "bound": 2_000, "claim pop": 8_000, "unclaim pop reclaim": 5_000,
-    "claim claim": 3_000, "power: pop fold": 400, "unread: bulk": 10_000, "lost: fold pop": 2_000,
-    "unread: wreck of a fold": 1_500, "lost: delete": MOST, "drop push": 3_000,
-    "drop reclaim": 16_000}
+
 
 
 @pytest.mark.whole
@@ -39,8 +30,7 @@ def test_nothing_goes_wrong(name, trials):
     outcome = Explorer(CONFIGS[name]).run(seconds=800, most=MOST)
     trials("model", range(outcome.states))
     assert not outcome.bad, "\n".join((outcome.bad, *outcome.trace))
-    assert outcome.complete or outcome.states > MOST, f"{outcome.states} in {outcome.seconds:.0f} s"
-    assert outcome.states >= FEWEST.get(name, 20)
+    assert outcome.complete or outcome.states > MOST, f"{outcome.states} states in 800 s"
 
 
 @pytest.mark.whole
@@ -62,18 +52,6 @@ def test_what_the_model_stands_for_is_in_lib():
         for name in re.findall(r"^([a-z_]+)\(\) [{(]", path.read_text(), re.M)}
     there.update(path.name for path in LIB.iterdir())
     for name, method in vars(Protocol).items():
-        if isgeneratorfunction(method) and name != "clock":
+        if callable(method) and name not in ("__init__", "clock"):
             names = " ".join(method.__doc__.split()).partition(": ")[0].split(", ")
             assert there.issuperset(names), (name, names)
-
-
-def test_operands_and_what_is_left_of_a_loop_are_part_of_a_state():
-    def process():
-        for _ in "aab":
-            max((yield Op("look")), (yield Op("look")))
-
-    programs = Programs()
-    first = programs.start(process)
-    low, high = (programs.next(first, seen, False) for seen in (0, 1))
-    second = programs.next(low, 0, False)
-    assert len({first, low, high, second}) == 4 and programs.next(high, 1, False) == second

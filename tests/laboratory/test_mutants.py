@@ -15,19 +15,19 @@ from laboratory import own, work  # noqa: F401
 from crash import __main__ as command
 from crash import campaign, mutant
 from crash.gate import gate
-from crash.scenarios import BASELINE, Article, System
+from crash.scenarios import Article, System
 from crash.trials import Options
 
-SEED, THREE = int(os.environ["FLATQ_SEED"]), BASELINE.name
+SEED = int(os.environ["FLATQ_SEED"])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", mutant.names())
 def test_is_caught(name, own):
-    if mutant.read(name).family == "clients":
+    one = mutant.read(name)
+    if one.family == "clients":
         need("ncat")
-    caught = mutant.run(name, own)
-    assert caught.by, f"{caught.trials} trials of {caught.mutant.family} see nothing wrong"
+    assert mutant.run(one, own), f"{one.family} sees nothing wrong"
 
 
 @pytest.mark.whole
@@ -52,21 +52,18 @@ def test_a_patch_that_is_stale_is_an_error(tmp_path):
         mutant.make(one, tmp_path)
 
 
-def test_what_is_not_caught_is_said(own, monkeypatch):
+def test_what_is_not_caught_is_said(own):
     """A close does not notice that a pop settles too early."""
-    read = mutant.read
-    monkeypatch.setattr(mutant, "read", lambda name: dataclasses.replace(read(name),
-        trials=("--scenario", "close", "--fault", "kill")))
-    caught = mutant.run("settled-before-delivered", own)
-    assert not caught.by and caught.trials
+    one = dataclasses.replace(mutant.read("settled-before-delivered"),
+        trials=("--scenario", "close", "--fault", "kill"))
+    assert mutant.run(one, own) is None
 
 
 # the article's version
 
 
-@pytest.mark.parametrize("kind, fault, scenario", [("crash", "kill", THREE),
-    ("crash", "EIO", THREE), ("power", "", THREE), ("cuts", "ext4", THREE),
-    ("pairs", "held", "eight pushes at once")])
+@pytest.mark.parametrize("kind, fault, scenario", [("crash", "kill", "pop"),
+    ("crash", "EIO", "push"), ("power", "", "push"), ("cuts", "ext4", "push")])
 def test_the_article(kind, fault, scenario, own):
     """Of the article's version some trials are bad, of ours none."""
     if reason := campaign.FAMILIES[kind].lacks():
@@ -100,5 +97,5 @@ def gateless(monkeypatch):
 
 
 def test_without_a_gate_the_command_says_so(gateless, capsys):
-    assert pytest.raises(SystemExit, command.main, ["--family", "crash"]).value.code == 69
-    assert tuple(capsys.readouterr()) == ("", "crash: left out: no seccomp gate: none here\n")
+    assert pytest.raises(SystemExit, command.main, ["--family", "crash"]).value.code == 2
+    assert "crash: left out: no seccomp gate: none here\n" in capsys.readouterr().err

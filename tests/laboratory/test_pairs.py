@@ -16,7 +16,7 @@ from crash.families import pairs
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("first", pairs.ALL)
 def test_side_by_side(first, work, trials):
-    ours = [pairs.Pair(*some) for some in pairs.COMBINATIONS if some[1] == first]
+    ours = [some for some in pairs.COMBINATIONS if some.first == first]
     some = chance(f"beside {first}").sample(ours, min(len(ours), 12 if everything() else 1))
     outcomes = [one for pair in some for one in explore("pairs", f"{pair}", work, 4)]
     trials("pairs", outcomes)

@@ -1,19 +1,14 @@
 """Power cuts: every state that an honest file system may leave, by a model; and real cuts."""
 
 import os
-import shutil
-import signal
 import subprocess
-import sys
-import tempfile
-from pathlib import Path
 
 import pytest
 
-from conftest import ROOT, everything, share, wait_for
-from laboratory import trials  # noqa: F401
+from conftest import everything, share
+from laboratory import own, trials, work  # noqa: F401
 
-from crash import campaign, memo
+from crash import campaign
 from crash.families import cuts, power, states
 from crash.gate import gate
 from crash.judge import trees
@@ -25,27 +20,13 @@ CUTS = 30 if everything() else 4
 SEED = int(os.environ["FLATQ_SEED"])
 
 
-@pytest.fixture(autouse=True)
-def gated():
-    there, reason = gate.available()
-    if not there:
-        pytest.skip(reason)
-
-
-@pytest.fixture
-def work():
-    path = Path(tempfile.mkdtemp(prefix="flatq-power.", dir=memo.memory()))
-    yield path
-    shutil.rmtree(path)
-
-
-def history(work, script, before=""):
+def history(own, script, before=""):
     """The history of a shell script that runs in an empty directory."""
-    box = work / "box"
+    box = own / "box"
     box.mkdir()
     subprocess.run(["sh", "-c", before or ":"], cwd=box, check=True)
     found = states.History(box)
-    result = gate.run(["sh", "-c", script], box, cwd=box, record_data=True)
+    result = gate.run(["sh", "-c", script], box, cwd=box)
     assert result.status == 0, result
     found.add(result.calls)
     assert {*found.tree(found.last).entries} == {*trees.take(box).entries}
@@ -91,9 +72,9 @@ STATES = {
 
 @pytest.mark.whole
 @pytest.mark.parametrize("what", STATES)
-def test_what_may_be_left(what, work):
+def test_what_may_be_left(what, own):
     script, before, trees_left = STATES[what]
-    assert left(history(work, script, before)) == trees_left
+    assert left(history(own, script, before)) == trees_left
 
 
 @pytest.mark.whole
@@ -106,32 +87,6 @@ def test_states_that_may_be_left(name, work, trials):
         if one.outcome != "good"]
     assert not wrong, f"{len(wrong)} of {len(outcomes)}:\n" + "\n".join(wrong)
     assert {one.trial.fault for one in outcomes} == {*power.STAGES}
-
-
-def attached(process):
-    """The loop devices on an image of that process. Other runs of the tests may be under way."""
-    found = []
-    for path in Path("/sys/block").glob("loop*/loop/backing_file"):
-        try:
-            found += [str(path)] if f"/flatq-cuts.{process}." in path.read_text() else []
-        except OSError:
-            pass
-    return found
-
-
-def mounted(process):
-    return [line for line in Path("/proc/self/mounts").read_text().splitlines()
-        if f"/flatq-cuts.{process}." in line]
-
-
-@pytest.fixture
-def mounts():
-    """Real cuts can be made, and nothing of them is left."""
-    if reason := cuts.lacks():
-        pytest.skip(reason)
-    yield
-    wait_for(lambda: not attached(os.getpid()), "the loop device is free again")
-    assert not mounted(os.getpid())
 
 
 def keep_and_lose(disk, work):
@@ -150,14 +105,18 @@ def keep_and_lose(disk, work):
         for name in ("synced", "not")]
 
 
-def test_a_cut_is_one(mounts):
+def test_a_cut_is_one():
+    if reason := cuts.lacks():
+        pytest.skip(reason)
     synced, other = cuts.session(keep_and_lose)
     assert synced == b"abc\n" and other != b"abc\n"
 
 
 @pytest.mark.slow
-def test_real_cuts(mounts, trials, work):
+def test_real_cuts(trials, work):
     """Of scenarios that the seed chooses."""
+    if reason := cuts.lacks():
+        pytest.skip(reason)
     options = Options(limit=CUTS, seed=SEED)
     outcomes = [one for task in campaign.plan("cuts", power.names(System()), options)
         for one in campaign.explore(*task[:2], System(), task[2], work)]
@@ -165,21 +124,3 @@ def test_real_cuts(mounts, trials, work):
     bad = [f"{one.trial}\n    {one.call}: {one.detail}" for one in outcomes
         if one.outcome != "good"]
     assert len(outcomes) == CUTS and not bad, f"{len(bad)} of {len(outcomes)}:\n" + "\n".join(bad)
-
-
-def test_who_is_killed_leaves_nothing_mounted(mounts):
-    code = (f"import sys, time; sys.path.insert(0, {str(ROOT / 'tests')!r})\n"
-        "from crash.families import cuts\n"
-        "def wait(disk, work): print(work, flush=True); time.sleep(60)\n"
-        "cuts.session(wait)")
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-    work = process.stdout.readline().strip()
-    try:
-        assert attached(process.pid)
-    finally:
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        process.stdout.close()
-    wait_for(lambda: not attached(process.pid), "the loop device is free again")
-    assert not mounted(process.pid) and not (Path(work) / "image").exists()
-    shutil.rmtree(work)

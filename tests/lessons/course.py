@@ -7,8 +7,6 @@ A lesson is Markdown; three kinds of its code blocks are executed, in their orde
                       `[N]` an exit code that is not 0
     ```sh answer      the answer to an exercise: a script that must end with 0 (under set -eu)
 """
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -16,7 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -35,11 +33,11 @@ class Part:
     text: str  # the text as it stands; of a block, what is in it
     name: str = ""  # of a file
     # of a console: each command and its output
-    steps: list[tuple[str, str]] = field(default_factory=list)
+    steps: list = field(default_factory=list)
 
 
-def parts(path: Path) -> list[Part]:
-    found: list[Part] = []
+def parts(path):
+    found = []
     for place, piece in enumerate(re.split(r"^```([^\n]*)\n(.*?)^```\n", path.read_text(),
             flags=re.M | re.S)):
         if place % 3 == 0 and piece:
@@ -57,8 +55,8 @@ def parts(path: Path) -> list[Part]:
     return found
 
 
-def _steps(text: str) -> list[tuple[str, str]]:
-    steps: list[tuple[str, str]] = []
+def _steps(text):
+    steps = []
     for line in text.splitlines():
         if line.startswith("$ "):
             steps.append((line[2:], ""))
@@ -69,17 +67,17 @@ def _steps(text: str) -> list[tuple[str, str]]:
     return steps
 
 
-def shown(command: str) -> str:
+def shown(command):
     return "$ " + command.replace("\n", "\n> ") + "\n"
 
 
-def resolved(path: Path, text: str) -> str:
+def resolved(path, text):
     """The text, with the target of each link behind it: FILE, or FILE:LINE of the function that the
     link names. LookupError if there is none."""
     return _LINK.sub(lambda link: f"{link[1]} ({_target(path, link[1], link[2])})", text)
 
 
-def _target(path: Path, words: str, target: str) -> str:
+def _target(path, words, target):
     if target.startswith("http"):
         return target
     file = (path.parent / target).resolve()
@@ -95,12 +93,12 @@ def _target(path: Path, words: str, target: str) -> str:
     return f"{place}:{content.count(chr(10), 0, found.start()) + 1}"
 
 
-def uses_the_gate(path: Path) -> bool:
+def uses_the_gate(path):
     return any(re.search(rf"^(\$ |> )?(.*[|;({{&] ?)?{tool} ", part.text, re.M)
         for part in parts(path) if part.kind != "text" for tool in TOOLS)
 
 
-def gate() -> str:
+def gate():
     """Why the laboratory cannot run here, or nothing if it can."""
     sys.path.insert(0, str(ROOT / "tests"))
     from crash.gate import gate as laboratory
@@ -111,7 +109,7 @@ def gate() -> str:
 class Place:
     """A fresh directory with $FLATQ_DIR in it, and a shell there that runs commands."""
 
-    def __enter__(self) -> Place:
+    def __enter__(self):
         self.top = Path(tempfile.mkdtemp(prefix="lesson."))
         self.path = self.top / "lesson"
         self.path.mkdir()
@@ -124,20 +122,19 @@ class Place:
                  "PYTHONDONTWRITEBYTECODE": "1"})
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         # with the background processes of a lesson that was broken off
         os.killpg(self.shell.pid, signal.SIGKILL)
         self.shell.wait()
         shutil.rmtree(self.top, ignore_errors=True)
 
-    def write(self, part: Part) -> None:
+    def write(self, part):
         target = self.path / part.name
         target.write_text(part.text)
         target.chmod(0o755)
 
-    def run(self, command: str) -> tuple[str, int]:
+    def run(self, command):
         """What the command prints, standard error included, and its exit code."""
-        assert self.shell.stdin and self.shell.stdout
         self.shell.stdin.write(
             f"{{ {command}\n}} </dev/null\nprintf '\\036lesson %s\\n' $?\n".encode())
         self.shell.stdin.flush()
@@ -153,47 +150,20 @@ class Place:
         text = said.decode(errors="replace")
         return (text + "\n" if text and not text.endswith("\n") else text), int(code)
 
-    def step(self, command: str) -> str:
+    def step(self, command):
         """What a console shows below the command."""
         text, code = self.run(command)
         return text + (f"[{code}]\n" if code else "")
 
-    def answer(self, part: Part) -> tuple[str, int]:
+    def answer(self, part):
         return self.run(f"(set -eu\n{part.text})")
 
-    def files(self) -> dict[str, str]:
+    def files(self):
         """Every file and its content, in a form for people."""
-        return dict(self._files())
-
-    def _files(self) -> Iterator[tuple[str, str]]:
-        for path in sorted(self.path.rglob("*")):
-            try:
-                if path.is_file():
-                    text = path.read_bytes()[:200].decode(errors="replace").replace("\n", "\\n")
-                    yield str(path.relative_to(self.path)), text if len(text) <= 70 else text[
-                        :67] + "..."
-            except OSError:
-                pass
-
-
-def filled(path: Path) -> str:
-    """The lesson, with the outputs that its commands have now."""
-    text = []
-    with Place() as place:
-        for part in parts(path):
-            if part.kind == "text":
-                text.append(part.text)
-            elif part.kind == "console":
-                text.append("```console\n"
-                    + "".join(shown(command) + place.step(command) for command, _ in part.steps)
-                    + "```\n")
-            else:
-                text.append(f"```sh {part.name}\n{part.text}```\n")
-                if part.kind == "file":
-                    place.write(part)
-                else:
-                    said, code = place.answer(part)
-                    if code:
-                        print(f"{path.name}: an answer ends with {code}:\n{part.text}{said}",
-                            file=sys.stderr)
-    return "".join(text)
+        found = {}
+        for path in filter(Path.is_file, sorted(self.path.rglob("*"))):
+            with suppress(OSError):
+                text = path.read_bytes()[:200].decode(errors="replace").replace("\n", "\\n")
+                found[str(path.relative_to(self.path))] = (
+                    text if len(text) <= 70 else text[:67] + "...")
+        return found

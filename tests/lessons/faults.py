@@ -4,8 +4,6 @@ power-each, cost and talk.
 A PATTERN is a shell pattern for a call as the tools show it: its kind (open write rename unlink
 mkdir sync ...) and its paths below the current directory; flatq's long names are shown as the
 message's number. Writes to standard output are calls too: `write <stdout>`."""
-from __future__ import annotations
-
 import collections
 import errno
 import fnmatch
@@ -50,7 +48,7 @@ _SLIP = re.compile(r"(?<=/)\d{10}\.0*(\d+)\.[0-9a-z.-]+")
 _BODY = re.compile(r"(?<=body/)0+(\d+)")
 
 
-def show(call: gate.Call) -> str:
+def show(call):
     return " ".join((call.kind, *(_BODY.sub(r"\1", _SLIP.sub(r"\1", path)) for path in call.paths)))
 
 
@@ -64,10 +62,10 @@ class At(gate.Fault):
 
     pattern: str = "*"
     other: str = ""
-    struck: list[str] = field(default_factory=list, compare=False)
-    passed: list[str] = field(default_factory=list, compare=False)
+    struck: list = field(default_factory=list, compare=False)
+    passed: list = field(default_factory=list, compare=False)
 
-    def strikes(self, call: gate.Call, before: int = 0, begun: bool = False) -> bool:
+    def strikes(self, call, before=0, begun=False):
         if not self.pattern:
             if show(call).startswith("write <fd"):
                 return False
@@ -89,22 +87,20 @@ class At(gate.Fault):
         return False
 
 
-def words(command: list[str]) -> list[str]:
+def words(command):
     return ["sh", "-c", command[0]] if len(command) == 1 and " " in command[0] else command
 
 
-def run(command: list[str], at: Path, fault: gate.Fault | None = None, stdin: bytes = b"",
-        data: bool = False) -> gate.Result:
+def run(command, at, fault=None, stdin=b""):
     environment = {**os.environ, "FLATQ_DIR": str(at / "spool"), "PWD": str(at)}
-    return gate.run(words(command), at, env=environment, cwd=at, fault=fault, stdin=stdin,
-        record_data=data)
+    return gate.run(words(command), at, env=environment, cwd=at, fault=fault, stdin=stdin)
 
 
-def given() -> bytes:
+def given():
     return b"" if sys.stdin.isatty() else sys.stdin.buffer.read()
 
 
-def one(fault: At, command: list[str]) -> int:
+def one(fault, command):
     result = run(command, Path.cwd(), fault, given())
     sys.stdout.buffer.write(result.stdout)
     sys.stdout.flush()
@@ -123,27 +119,27 @@ def one(fault: At, command: list[str]) -> int:
     return result.status
 
 
-def text(said: bytes) -> str:
+def text(said):
     return " ".join(said.decode(errors="replace").split()) or "-"
 
 
-def judged(judge: str, at: Path) -> str:
+def judged(judge, at):
     done = subprocess.run(["sh", "-c", judge], cwd=at,
         env={**os.environ, "FLATQ_DIR": str(at / "spool")}, stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=30, check=False)
     return text(done.stdout)
 
 
-def booted(at: Path) -> None:
+def booted(at):
     """The system starts after a power cut: flatq's first verb finds no mark of this boot, and looks
     at each file."""
     for mark in (at / "spool/.boot").glob("*"):
         mark.unlink()
 
 
-def each(judge: str, only: str, command: list[str]) -> int:
+def each(judge, only, command):
     stdin = given()
-    rows: list[tuple[str, str, str]] = []
+    rows = []
     with tempfile.TemporaryDirectory() as top:
         copy, point = Path(top) / "copy", 0
         while True:
@@ -167,13 +163,13 @@ def each(judge: str, only: str, command: list[str]) -> int:
     return 0
 
 
-def power(judge: str, most: int, command: list[str]) -> int:
-    stdin, found = given(), collections.Counter[str]()
+def power(judge, most, command):
+    stdin, found = given(), collections.Counter()
     with tempfile.TemporaryDirectory() as top:
         copy, state = Path(top) / "copy", Path(top) / "state"
         shutil.copytree(Path.cwd(), copy)
         history = states.History(copy)
-        result = run(command, copy, stdin=stdin, data=True)
+        result = run(command, copy, stdin=stdin)
         history.add([replace(call) for call in result.calls])
         choices = history.choices(history.last, frozenset(), 100, 0)
         possible = (history.tree(history.last, outcomes) for outcomes in choices)
@@ -194,22 +190,20 @@ def power(judge: str, most: int, command: list[str]) -> int:
     return 0
 
 
-def written(result: gate.Result) -> int:
+def written(result):
     """Bytes that were written to files."""
     return sum(call.size for call in result.calls if call.kind == "write"
         and not call.paths[0].startswith("<"))
 
 
-def cost(command: list[str]) -> int:
-    """What depends on no clock: the number of calls that change anything, and of bytes that are
-    written to files."""
+def cost(command):
     result = run(command, Path.cwd(), stdin=given())
     changes = sum(not call.paths[0].startswith("<") for call in result.calls)
     print(f"{changes} changes, {written(result)} bytes written")
     return result.status
 
 
-def talk(how: str, said: str, handler: list[str]) -> int:
+def talk(how, said, handler):
     """A client and the handler of its connection, in a fixed order: the client does its part, and
     then the handler is started."""
     with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(
@@ -230,14 +224,14 @@ def talk(how: str, said: str, handler: list[str]) -> int:
     return 0
 
 
-def main(name: str, args: list[str]) -> int:
+def main(name, args):
     if name == "talk" and len(args) > 2 and args[0] in ("half", "close", "reset"):
         return talk(args[0], args[1], args[2:])
     reason = gate.available()[1]
     if reason:
         print(f"{name}: {reason}", file=sys.stderr)
         return 77
-    options: dict[str, str] = {}
+    options = {}
     while args and re.fullmatch("-[tjon]", args[0]):
         option = args.pop(0)
         options[option] = "yes" if option == "-t" else args.pop(0)

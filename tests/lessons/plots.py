@@ -1,8 +1,5 @@
-"""Two pictures, as SVG: what a pop writes, by depth (lesson 12), and what each crash point leaves
-(lessons 2 to 4).
-
-Both are measured here."""
-from __future__ import annotations
+"""Two pictures, as SVG, which are measured here: what a pop writes, by depth (lesson 12), and what
+each crash point leaves (lessons 2 to 4)."""
 
 import math
 import sys
@@ -14,27 +11,26 @@ import course
 import faults
 
 from crash import campaign
-from crash.scenarios import BASELINE, Article, System
-from crash.trials import Options, Outcome
+from crash.scenarios import ARTICLES, Article, System
+from crash.trials import Options
 
 DEPTHS = (10, 100, 1000, 10000, 100000)
 BLUE, RED, GREY = "#2563a8", "#c0392b", "#666666"
 
 
-def svg(width: int, height: int, inside: list[str]) -> str:
+def svg(width, height, inside):
     return ('<svg xmlns="http://www.w3.org/2000/svg" font-family="sans-serif" font-size="13" '
             f'width="{width}" height="{height}" viewBox="0 0 {width} {height}">\n'
             f'<rect width="{width}" height="{height}" fill="white"/>\n'
             + "\n".join(inside) + "\n</svg>\n")
 
 
-def text(x: float, y: float, words: str, colour: str = "black", anchor: str = "start",
-        size: int = 13) -> str:
+def text(x, y, words, colour="black", anchor="start", size=13):
     return (f'<text x="{x:.1f}" y="{y:.1f}" fill="{colour}" text-anchor="{anchor}" '
         f'font-size="{size}">{escape(words)}</text>')
 
 
-def cost() -> str:
+def cost():
     """The bytes that one pop writes: lesson 12's, and flatq's, which is the mean over 20 pops, with
     the unfolding of 500 messages spread over them."""
     theirs, ours = [], []
@@ -52,12 +48,12 @@ def cost() -> str:
             ours.append(first / min(depth, 500) + sum(rest) / len(rest))
     left, right, top, bottom = 90, 560, 50, 330
 
-    def x(depth: float) -> float:
+    def x(depth):
         # The first point stands off the axis, which has its own numbers
         first = left + 30
         return first + (right - first) * (math.log10(depth) - 1) / (math.log10(DEPTHS[-1]) - 1)
 
-    def y(size: float) -> float:
+    def y(size):
         return bottom - (bottom - top) * math.log10(max(size, 1)) / 7
 
     drawn = [text(20, 26, "Bytes written by one pop, against the depth of the queue", size=15)]
@@ -80,18 +76,17 @@ def cost() -> str:
     return svg(760, 390, drawn)
 
 
-def measured() -> dict[str, list[Outcome]]:
+def measured():
     """The laboratory's kills of both sides, made here."""
     with tempfile.TemporaryDirectory() as work:
-        return {system.name: [*campaign.explore("crash", BASELINE.name, system, Options(("kill",)),
-            Path(work))] for system in (Article(), System())}
+        return {system.name: [one for name in ARTICLES for one in campaign.explore("crash", name,
+            system, Options(("kill",)), Path(work))] for system in (Article(), System())}
 
 
-def crashes(found: dict[str, list[Outcome]]) -> str:
-    """Three pushes and three pops, broken at each call. Each call is a square, which is red if a
+def crashes(found):
+    """A push and a pop, broken at each call. Each call is a square, which is red if a
     message was lost, altered or came too often."""
-    drawn, y = [text(20, 26, "Three pushes and three pops, broken at each of their calls",
-        size=15)], 52
+    drawn, y = [text(20, 26, "A push and a pop, broken at each of their calls", size=15)], 52
     for side, row in found.items():
         bad = sum(one.outcome == "bad" for one in row)
         drawn.append(text(20, y + 12, f"kill, {side}: {bad} of {len(row)} bad"))
@@ -106,7 +101,7 @@ def crashes(found: dict[str, list[Outcome]]) -> str:
     return svg(1070, y + 40, drawn)
 
 
-def write(target: Path) -> None:
+def write(target):
     target.mkdir(exist_ok=True)
     for name, picture in (("cost", cost()), ("crash-points", crashes(measured()))):
         (target / f"{name}.svg").write_text(picture)

@@ -24,11 +24,8 @@ def main():
         names, protocol = [mutants.config(args.mutant)], mutants.protocol(args.mutant)
     for name in [args.config] if args.config else names:
         outcome = Explorer(CONFIGS[name], protocol).run(args.seconds)
-        said = f"WRONG in {len(outcome.trace)} steps: {outcome.bad}"
-        if not outcome.bad:
-            said = "all" if outcome.complete else "stopped at the limit"
-        print(f"{name:24} {outcome.states:8} states {outcome.steps:8} steps "
-            f"{outcome.seconds:6.1f} s  {said}", flush=True)
+        said = outcome.bad or ("all" if outcome.complete else "stopped at the limit")
+        print(f"{name:24} {outcome.states:8} states: {said}", flush=True)
         failed = failed or bool(outcome.bad)
         for number, line in enumerate(outcome.trace, 1):
             print(f"  {number:3} {line}")

@@ -7,11 +7,8 @@ from disk import DIRECTORY, messages
 
 #: words for processes that need more than a method of Protocol: its arguments. `push:3:1` is a push
 #: of message 3 with priority 1
-PROCESSES = {"reserve": ("reserve", 1), "touch": ("reserve", 1, ("touch",)),
-    "release": ("reserve", 1, ("release", "delete")), "unclaim": ("claim_back",),
-    "claim": ("claimer", 2, ("settle", "unclaim")), "settle": ("claimer", 2, ("settle",)),
-    "claim-all": ("claimer", 3, ("settle", "unclaim")), "id": ("take_id",),
-    "block": ("take_block",)}
+PROCESSES = {"reserve": ("reserve", "delete", "release", "touch"), "touch": ("reserve", "touch"),
+    "release": ("reserve", "release", "delete"), "id": ("take_id",)}
 
 
 @dataclass
@@ -22,16 +19,10 @@ class Config:
     # a listing takes two steps: what comes or goes between them may be seen or not
     torn: bool = False
     power: bool = False      # the power may fail, and a boot follows
-    signals: bool = False    # a pop may get a signal before or after the marker
     keys: dict = field(default_factory=dict)
     bound: int = 0
     priorities: dict = field(default_factory=dict)
-    ids: bool = False        # only ids are given: no messages
     full: bool = False       # a fold may find the disk full
-    # so many listings of a run may fail: a glob then shows nothing, and names_in reports it
-    fails: int = 0
-    lost: int = 0            # so many times an mv or rm takes effect and reports a failure
-    drops: bool = False      # a process drops the queue
 
     @cached_property
     def processes(self):
@@ -46,9 +37,8 @@ class Config:
     @cached_property
     def acked(self):
         """The ids that were pushed, or only given, before."""
-        if self.ids:
-            return frozenset(int(path[8:]) for path in self.start if path.count("/") == 2)
-        return frozenset(each for path in self.start for each in messages(self.start, path))
+        given = {int(path[8:]) for path in self.start if path.startswith("range/0/")}
+        return frozenset(given.union(messages(self.start, *self.start)))
 
 
 def singles(*messages, place="wal"):
@@ -68,29 +58,20 @@ def flat(*messages, place="queue"):
     return {f"{place}/{name}": tuple(f"5.{message}.0" for message in messages)}
 
 
-def reserved(message, deadline=1):
-    return {f"body/{message}": ("whole",), f"out/5.{message}.1@0+{deadline}": ""}
-
-
 KEYS = {1: "k", 2: "k", 3: "k"}
 ONE, TWO, FLAT = singles(1), singles(1, 2), flat(1, 2)
 FLAT3 = {**FLAT, **singles(3)}
 UNFOLD_WRECK = {**singles(1, 2, place="tmp/5.1.x"), "tmp/5.1.x": DIRECTORY,
     **flat(1, 2, place="unfold")}
 WRECK = {**singles(1, 2, place="fold/5.1.x"), "fold/5.1.x": DIRECTORY}
-COMMITTED = {**WRECK, "queue/5.1.2.2.x": ("5.1.0", "5.2.0")}
 KEYED = {**ONE, "keys/k": (1, "yes")}
-CLAIMED = {"claim/settled.0": "", "claim/0.1.flat": DIRECTORY,
-    "claim/0.1.flat/5.2.2.1.x": ("5.2.0",), "claim/1.0": ""}
-CLAIMED2 = {**CLAIMED, **ONE}
 RUN = {**singles(1, 3, place="head"), **singles(2)}
-BOUND = {**reserved(1), **singles(2)}
+RESERVED = {"body/1": ("whole",), "out/5.1.1@0+1": ""}
+BOUND = {**RESERVED, **singles(2)}
 IDS = {"range/0": DIRECTORY, "range/0/0": ""}
 
 CONFIGS = {
-    "pop pop reclaim": Config(TWO, "pop pop reclaim", kills=1),
     "pop reclaim sweep": Config(TWO, "pop reclaim sweep", kills=1),
-    "signal": Config(ONE, "pop sweep", kills=1, signals=True),
     "push push pop": Config({}, "push:1 push:2 pop", kills=1),
     "urgent": Config(FLAT, "push:3:1 pop", kills=1, priorities={3: 1}),
     "pop pop torn": Config(TWO, "pop pop reclaim", kills=1, torn=True),
@@ -100,7 +81,6 @@ CONFIGS = {
     "fold pop killed twice": Config(TWO, "fold pop", kills=2),
     "fold, disk full": Config(TWO, "fold pop", kills=1, full=True),
     "unfold pop pop": Config(FLAT, "pop pop", kills=1),
-    "unfold push": Config(FLAT, "pop push:3", kills=1),
     "lease": Config(TWO, "reserve pop clock", kills=1),
     "two leases": Config(ONE, "reserve reserve clock"),
     "bulk pop": Config(TWO, "bulk pop", kills=1),
@@ -108,8 +88,7 @@ CONFIGS = {
     "bulk reclaim": Config(TWO, "bulk reclaim", kills=1),
     "bulk fold": Config(TWO, "bulk fold", kills=1),
     "key": Config(KEYED, "push:2 pop sweep", kills=1, keys=KEYS),
-    "key, two pushes": Config({}, "push:1 push:2", kills=1, keys=KEYS),
-    "key, push killed": Config({}, "push:1 push:2 pop", kills=1, keys=KEYS),
+    "key, two pushes": Config({}, "push:1 push:2 pop", kills=1, keys=KEYS),
     "key, bulk": Config(KEYED, "push:2 bulk", kills=1, keys=KEYS),
     "bound": Config(ONE, "push:2 push:3 pop", bound=2),
     "bound, put back": Config(BOUND, "push:3 reclaim clock", bound=2),
@@ -119,41 +98,18 @@ CONFIGS = {
     "power: push fold": Config(ONE, "push:2 fold", power=True),
     "power: pop fold": Config(singles(1, 2, 3), "pop fold", power=True),
     "power: key": Config({}, "push:1 push:2", power=True, keys=KEYS),
-    "power: fold": Config(TWO, "fold", power=True),
     "power: unfold": Config(FLAT, "pop", power=True),
     "power: delete": Config(ONE, "reserve sweep", power=True),
     "power: bulk": Config(TWO, "bulk", power=True),
-    "claim claim": Config(TWO, "claim claim", kills=1),
-    "claim pop": Config(TWO, "claim pop", kills=1),
-    "claim of a flat file": Config(FLAT3, "claim-all claim-all", kills=1),
-    "claim fold": Config(TWO, "claim fold", kills=2),
-    "unclaim": Config(CLAIMED2, "unclaim claim", kills=1),
-    "unclaim pop reclaim": Config(CLAIMED, "unclaim pop reclaim", kills=1),
-    "power: claim": Config(TWO, "settle", power=True),
-    "power: claim of a flat file": Config(FLAT, "settle", power=True),
-    "power: unclaim": Config(CLAIMED, "unclaim", power=True),
     "bulk of a run": Config(RUN, "bulk pop"),
     "wreck of a fold": Config(WRECK, "fold pop", kills=1),
     "wreck of an unfold": Config(UNFOLD_WRECK, "fold pop", kills=1),
-    "unread: fold pop": Config(TWO, "fold pop", fails=1),
-    "unread: wreck of a fold": Config(WRECK, "fold pop", kills=1, fails=1),
-    "unread: committed fold": Config(COMMITTED, "fold pop", fails=1),
-    "unread: pop pop": Config(TWO, "pop pop", fails=2),
-    "unread: unfold": Config(FLAT, "pop pop", fails=1),
-    "unread: bulk": Config(TWO, "bulk pop", kills=1, fails=1),
-    "unread: claim": Config(CLAIMED2, "claim", fails=1),
-    "unread: delete": Config(ONE, "reserve sweep clock", fails=1),
-    "lost: pop pop": Config(TWO, "pop pop reclaim", lost=1),
-    "lost: fold pop": Config(TWO, "fold pop", kills=1, lost=1),
-    "lost: unfold": Config(FLAT, "pop pop", lost=1),
-    "lost: delete": Config(ONE, "reserve pop sweep clock", lost=1),
-    "lost: claim": Config(TWO, "claim claim", lost=1),
-    "drop push": Config({}, "drop push:1 push:2", kills=1, drops=True),
-    "drop release": Config(ONE, "drop release", kills=1, drops=True),
-    "drop reclaim": Config(reserved(1), "drop reclaim pop clock", kills=1, drops=True),
-    "drop unfold": Config(FLAT, "drop pop", kills=1, drops=True),
-    "drop sweep": Config(ONE, "drop pop sweep", kills=1, drops=True),
-    "drop, wreck of an unfold": Config(UNFOLD_WRECK, "drop push:3", drops=True),
-    "ids": Config({"range/0": DIRECTORY}, "id id id", ids=True, kills=1),
-    "ids, old ranges": Config(IDS, "id id block retire id", ids=True),
+    "drop push": Config({}, "drop push:1 push:2", kills=1),
+    "drop release": Config(ONE, "drop release", kills=1),
+    "drop reclaim": Config(RESERVED, "drop reclaim pop clock", kills=1),
+    "drop unfold": Config(FLAT, "drop pop", kills=1),
+    "drop sweep": Config(ONE, "drop pop sweep", kills=1),
+    "drop, wreck of an unfold": Config(UNFOLD_WRECK, "drop push:3"),
+    "ids": Config({"range/0": DIRECTORY}, "id id id", kills=1),
+    "ids, old ranges": Config(IDS, "id id id retire"),
 }

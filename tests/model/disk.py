@@ -5,16 +5,12 @@ PRIORITY.ID.VERSION                a slip; its version, which stands for tries a
 SLIP@OWNER+DEADLINE                in out/ and done/; owner 0: none; deadline 0: none
 PRIORITY.FIRST.NONCE               a run, in fold/, tmp/ and head/
 PRIORITY.FIRST.LAST.COUNT.NONCE    a flat file; its content is its slips
-batch.OWNER[.SEGMENT]              a bulk take, in out/ and done/
-OFFSET.COUNT, OFFSET.COUNT.flat    a segment, in claim/; OFFSET.0 a mark; settled.OFFSET
+batch.OWNER                        a bulk take, in out/ and done/
 gone/PLACE, gone/q                 that place, or the queue, was removed by drop
 
 Digits are single, so that names sort as the real ones do. The disk is a dict from path to content:
 "" for an empty file, DIRECTORY, a tuple of words for others. Every function takes the dict and
 changes it."""
-
-from collections import Counter
-from functools import lru_cache
 
 DIRECTORY = "directory"
 
@@ -36,22 +32,10 @@ def flat_run(name):
     return f"{priority}.{first}.{nonce}"
 
 
-def segment_count(name):
-    return int(name.split(".")[1])
-
-
-def segment_end(name):
-    return int(name.split(".")[0]) + segment_count(name)
-
-
 def later(name):
     """The slip of NAME with the next version."""
     priority, message, version = name.split("@")[0].split(".")
     return f"{priority}.{message}.{int(version) + 1}"
-
-
-def handed_out(slip, owner, deadline):
-    return f"{later(slip)}@{owner}+{deadline}"
 
 
 def owner_and_deadline(name):
@@ -76,9 +60,8 @@ def below(disk, path):
 
 def gone(disk, path):
     """Whether the directory of PATH does not exist: one below a place, or what drop has removed."""
-    place = path.partition("/")[0]
-    return (path.count("/") > 1 and path.rpartition("/")[0] not in disk or f"gone/{place}" in disk
-        or "gone/q" in disk and place not in ("ids", "range"))
+    return (path.count("/") > 1 and path.rpartition("/")[0] not in disk or "gone/q" in disk
+        or f"gone/{path.partition('/')[0]}" in disk)
 
 
 #: the operations of `act`
@@ -117,76 +100,18 @@ def act(disk, kind, path="", more=""):
     return True
 
 
-def messages(disk, path):
-    """The ids of the messages whose slips or lines are at PATH or below it."""
+def messages(disk, *paths):
+    """The ids of the messages whose slips or lines are at these paths or below them."""
     found = []
-    for each in below(disk, path):
+    for each in (each for path in paths for each in below(disk, path)):
         place, content = each.split("/")[0], disk[each]
         if not (content == DIRECTORY or place in ("body", "keys", "range", "old")
-                or base(each).startswith("batch.") or place == "claim" and each.count("/") == 1):
+                or base(each).startswith("batch.")):
             found += map(slip_id, content if is_flat(each) else [each])
     return found
 
 
-def ready(disk):
-    """For each id, how many slips (or lines) it has in places where a take finds it. Each state of
-    a fold counts once."""
-    count = Counter()
-    nonces = {path.rpartition(".")[2] for path in disk if path.startswith("queue/")}
-    unfolded = {path.split("/")[1] for path in disk if path.startswith("head/")}
-    for path, content in disk.items():
-        place, _, name = path.partition("/")
-        if content == DIRECTORY or place not in ("wal", "fold", "queue", "unfold", "head"):
-            continue
-        # a run whose flat file is committed is a copy, and so is a flat file whose slips are in
-        # head/, until they are removed
-        if place == "fold" and name.split("/")[0].rpartition(".")[2] in nonces:
-            continue
-        if place == "unfold" and (flat_run(name) in unfolded or f"tmp/{flat_run(name)}" not
-                in disk):
-            continue
-        count.update(messages(disk, path))
-    return count
-
-
-def in_flight(disk):
-    """As `ready`, for messages that are handed out and not settled."""
-    return Counter(message for path, content in disk.items()
-        if path.startswith("out/") and content != DIRECTORY
-        and f"done/{path.split('/')[1]}" not in disk for message in messages(disk, path))
-
-
-def segments(disk):
-    """The paths of segments that are claimed and not settled. Slips that have become a flat file
-    are a copy until they are removed."""
-    upto = max([0, *(int(path.partition(".")[2]) for path in disk
-        if path.startswith("claim/settled."))])
-    return [path for path in disk if path.startswith("claim/") and path.count("/") == 1
-        and disk[path] == DIRECTORY
-            and f"{path}.flat" not in disk and segment_end(path[6:]) > upto]
-
-
 def slips(disk):
-    """The path and the id of each slip in wal/, head/ and claim/."""
-    return {path: slip_id(path) for path, content in disk.items() if content != DIRECTORY
-        and (path.startswith(("wal/", "head/")) or path.startswith("claim/")
-            and path.count("/") == 2 and not is_flat(path))}
-
-
-def claimed(disk):
-    """As `ready`, for messages that are claimed and not settled."""
-    return Counter(message for path in segments(disk) for message in messages(disk, path))
-
-
-@lru_cache(100_000)
-def misplaced(frozen):
-    """What is wrong with the places of the messages, if anything."""
-    disk = dict(frozen)
-    for path in segments(disk):
-        count = len(messages(disk, path))
-        if count != segment_count(base(path)):
-            return f"{path} has {count} messages"
-    for message, count in (ready(disk) + in_flight(disk) + claimed(disk)).items():
-        if count > 1:
-            return f"message {message} is in {count} places"
-    return ""
+    """The path and the id of each slip in wal/ and head/."""
+    return {path: slip_id(path) for path, content in disk.items()
+        if content != DIRECTORY and path.startswith(("wal/", "head/"))}

@@ -6,13 +6,11 @@ are, and the shortest run that ends badly."""
 
 import time
 from collections import Counter, deque
-from dataclasses import dataclass
-from itertools import combinations
 from typing import NamedTuple
 
 import disk as files
 from programs import END, Programs
-from protocol import Protocol
+from protocol import READY, Protocol
 
 KILLED = -2
 NONE = frozenset()
@@ -25,7 +23,7 @@ class Bad(Exception):
 class Process(NamedTuple):
     node: int                # where it is
     orphan: str = ""         # the command that lives on after its shell was killed
-    listing: tuple = ()      # under way: what must be seen, and what may be
+    opened: object = None    # the names that a listing under way has seen; None: there is none
     # ids acknowledged and ready since its take began; for a push: ids settled before it
     there: frozenset = NONE
 
@@ -34,11 +32,8 @@ class State(NamedTuple):
     disk: frozenset          # (path, content)
     processes: tuple
     acked: frozenset         # ids that a push has printed
-    kills: int               # so many kills, failed listings and lost statuses may come
-    fails: int
-    lost: int
+    kills: int               # so many may come
     cuts: frozenset          # power: the disks that a cut may leave, each with what it has not got
-    told: frozenset          # claims: (offset, ids) that a process was told
     lock: int = 0            # the number of its holder, from 1; 0: nobody
     clock: int = 0
     settled: frozenset = NONE  # ids that nobody may get again
@@ -50,11 +45,8 @@ class State(NamedTuple):
             *self.processes[place + 1:]), **change)
 
 
-@dataclass
-class Outcome:
+class Outcome(NamedTuple):
     states: int
-    steps: int
-    seconds: float
     complete: bool           # False: stopped by a limit
     bad: str = ""
     trace: tuple = ()
@@ -67,50 +59,38 @@ class Explorer:
         self.programs = Programs(() if config.power else ("sync", "syncfs"))
         self.recovery = Programs(("sync", "syncfs"))
         self.recovered = {}
-        # without an unclaim, claimed messages stay so until they are settled
-        self.unclaims = "unclaim" in str(config.processes)
-        self.steps = 0
+        self.ids = "id " in config.words  # only ids are given: no messages
+        self.label = ""      # of the step that is tried
 
     def first(self):
         config = self.config
-        self.begun = [self.programs.start(getattr(self.protocol, method), number, *rest)
+        self.begun = [self.programs.start(getattr(self.protocol, method)(number, *rest))
             for number, (_, method, *rest) in enumerate(config.processes, 1)]
         disk = frozenset(config.start.items())
-        told = frozenset((path[6:].split(".")[0], frozenset(files.messages(config.start, path)))
-            for path in files.segments(config.start))
         return State(disk, tuple(map(Process, self.begun)), config.acked, config.kills,
-            config.fails, config.lost,
-            frozenset([(disk, NONE)] if config.power else ()), told)
+            frozenset([(disk, NONE)] if config.power else ()))
 
     def run(self, seconds=60.0, most=10_000_000):
-        began = time.monotonic()
+        end = time.monotonic() + seconds
         first = self.first()
         parents = {first: None}
         todo = deque([first])
-
-        def outcome(*rest):
-            return Outcome(len(parents), self.steps, time.monotonic() - began, *rest)
-
         while todo:
             state = todo.popleft()
-            for label, make in self.successors(state):
-                self.steps += 1
-                try:
-                    reached = make()
-                    if reached in parents:
-                        continue
-                    parents[reached] = state, label
-                    self.check(reached)
-                except Bad as bad:
-                    return outcome(False, str(bad), self.trace(parents, state, label))
-                todo.append(reached)
-            if len(parents) > most or time.monotonic() - began > seconds:
-                return outcome(False)
-        return outcome(True)
+            try:
+                for reached in self.successors(state):
+                    if reached not in parents:
+                        parents[reached] = state, self.label
+                        self.check(reached)
+                        todo.append(reached)
+            except Bad as bad:
+                return Outcome(len(parents), False, str(bad), self.trace(parents, state))
+            if len(parents) > most or time.monotonic() > end:
+                return Outcome(len(parents), False)
+        return Outcome(len(parents), True)
 
-    @staticmethod
-    def trace(parents, state, label):
-        lines = [label]
+    def trace(self, parents, state):
+        lines = [self.label]
         while parents[state]:
             state, label = parents[state]
             lines.append(label)
@@ -131,26 +111,19 @@ class Explorer:
                 continue
             stuck = False
             for words, result in self.results(state, process, op):
-                yield f"{name} {words}", lambda place=place, op=op, result=result: self.step(state,
-                    place, op, result)
+                self.label = f"{name} {words}"
+                yield self.step(state, place, op, result)
             if (state.kills and not process.orphan and process.node != self.begun[place]
                     and method != "clock"):
-                for child in {"", op.child}:
-                    goes_on = child and f", its {child.split()[0]} goes on"
-                    yield f"{name} KILLED{goes_on}", lambda place=place, child=child: self.kill(
-                        state, place, child)
+                self.label = f"{name} KILLED"
+                yield state.put(place, Process(KILLED), kills=state.kills - 1,
+                    lock=0 if state.lock == place + 1 else state.lock)
+                if op.child:
+                    self.label += f", its {op.child.split()[0]} goes on"
+                    yield state.put(place, Process(process.node, op.child), kills=state.kills - 1)
         if waiting and stuck:
-            yield "everybody waits", self.deadlock
-
-    @staticmethod
-    def deadlock():
-        raise Bad("nobody can go on")
-
-    @staticmethod
-    def kill(state, place, child):
-        process = Process(state.processes[place].node if child else KILLED, child)
-        return state.put(place, process, kills=state.kills - 1,
-            lock=0 if not child and state.lock == place + 1 else state.lock)
+            self.label = "everybody waits"
+            raise Bad("nobody can go on")
 
     def results(self, state, process, op):
         """(words, result) for every result that the operation can have. A listing that was only
@@ -158,39 +131,26 @@ class Explorer:
         kind, args = op.kind, op.args
         if kind == "ls":
             names = files.listing(dict(state.disk), args[0])
-            if state.fails and (names or op.note):
-                yield f"cannot list {args[0]}/", "failed"
-            if not self.config.torn:
-                seen = [names]
-            elif not process.listing:
-                yield f"opens {args[0]}/", "opened"
-                return
-            else:
-                must, may = process.listing
-                seen = [tuple(sorted(must.union(more))) for size in range(len(may - must) + 1)
-                    for more in combinations(sorted(may - must), size)]
+            seen = [names]
+            if self.config.torn:
+                if process.opened is None:
+                    yield f"opens {args[0]}/", "opened"
+                    return
+                seen.append(tuple(name for name in names if name in process.opened))
             for names in seen:
                 yield f"lists {args[0]}/: {' '.join(names) or 'none'}", names
         elif kind == "choose":
             for each in args:
                 yield f"({each})", each
         else:
-            words = " ".join(map(str, (kind, *args)))
-            yield words, None
-            if state.lost and kind in ("mv", "rm") and args[0] in dict(state.disk):
-                yield f"{words}, which is said to have failed", "status lost"
+            yield " ".join(map(str, (kind, *args))), None
 
     def step(self, state, place, op, result):
         process, disk = state.processes[place], dict(state.disk)
         me, change, (kind, args) = place + 1, {}, op[:2]
         if result == "opened":
-            names = frozenset(files.listing(disk, args[0]))
-            return state.put(place, process._replace(listing=(names, names)))
-        lost = result == "status lost"
-        if result == "failed":
-            change["fails"] = state.fails - 1
-            result = None if op.note else ()
-        elif kind in files.ACTS and result in (None, "status lost"):
+            return state.put(place, process._replace(opened=files.listing(disk, args[0])))
+        if kind in files.ACTS and result is None:
             if kind == "mv":
                 self.before_move(state, me, disk, *args, op.note)
             result = files.act(disk, kind, *args)
@@ -206,9 +166,6 @@ class Explorer:
             self.say(state, place, disk, op, change)
         if self.config.power:
             change["cuts"] = self.cuts(state, disk, op)
-        if lost and result:
-            change["lost"] = state.lost - 1
-            result = "status lost"
         node = KILLED if kind == "die" else self.programs.next(process.node, result,
             change.get("lock", state.lock) == me)
         if process.orphan and (node == END or self.programs.ops[node].child != process.orphan):
@@ -218,23 +175,14 @@ class Explorer:
                 raise Bad("ends with the lock")
             change["lock"] = 0
         there = change.pop("there", process.there)
-        process = Process(node) if node < 0 else Process(node, process.orphan, (), there)
+        process = Process(node) if node < 0 else Process(node, process.orphan, None, there)
         reached = state.put(place, process, disk=frozenset(disk.items()), **change)
-        if reached.disk != state.disk:
-            taken = kind == "mv" and args[1].startswith(("out/", "done/"))
-            moved = frozenset(files.messages(disk, args[1]) if taken else ())
-            reached = reached._replace(processes=tuple(self.seen(disk, moved, *each)
-                for each in zip(reached.processes, self.config.processes)))
+        if kind == "mv" and result and args[1].startswith(("out/", "done/")):
+            moved = frozenset(files.messages(disk, args[1]))
+            reached = reached._replace(processes=tuple(each if config[1] == "push" else
+                each._replace(there=each.there - moved)
+                for each, config in zip(reached.processes, self.config.processes)))
         return reached
-
-    def seen(self, disk, moved, process, config):
-        """The process, after a change of the disk: MOVED are no longer ready, and what its listing
-        may see is more, and what it must see is less."""
-        if process.listing:
-            names = frozenset(files.listing(disk, self.programs.ops[process.node].args[0]))
-            must, may = process.listing
-            process = process._replace(listing=(must & names, may | names))
-        return process if config[1] == "push" else process._replace(there=process.there - moved)
 
     @staticmethod
     def is_dead(state, pid):
@@ -268,7 +216,7 @@ class Explorer:
             last = max(map(self.rank, moved), default=0)
             first = [each for each in state.processes[me - 1].there.difference(moved)
                 if self.rank(each) < last]
-            if first and not self.config.fails:  # what could not be listed may be overtaken
+            if first:
                 raise Bad(f"message {max(moved)} is handed out before {min(first)}")
 
     def say(self, state, place, disk, op, change):
@@ -277,29 +225,22 @@ class Explorer:
         there, settled = state.processes[place].there, NONE
         if kind == "mv" and args[1].startswith("done/"):
             settled = files.messages(disk, args[1])
-        elif kind == "mv" and op.note == "settled":
-            settled = files.claimed(dict(state.disk)).keys() - files.claimed(disk).keys()
         elif kind == "create" and args[0].startswith("done/"):
             taken = args[0].replace("done/", "out/")
             if taken not in disk:
                 raise Bad("settles what it has no longer")
             settled = files.messages(disk, taken)
         elif kind == "create" and args[0].startswith("wal/"):
-            self.pushed(disk, files.slip_id(args[0]))
+            self.pushed(state, disk, files.slip_id(args[0]))
         elif kind == "begin" and args:
-            change["there"] = state.acked if self.config.ids else state.settled
+            change["there"] = state.acked if self.ids else state.settled
         elif kind == "begin":
-            ready = files.ready(disk).keys() - files.in_flight(disk).keys()
-            change["there"] = (state.acked & ready) - state.settled
+            ready = state.acked.intersection(files.messages(disk, *READY))
+            change["there"] = ready.difference(files.messages(disk, "out"), state.settled)
         elif kind == "empty" and there:
             raise Bad(f"says empty, though {min(there)} was there all the time")
-        elif kind == "told":
-            offset, ids = args[0].split(".")[0], frozenset(files.messages(disk, f"claim/{args[0]}"))
-            if other := [other for first, other in state.told if first == offset and other != ids]:
-                raise Bad(f"offset {offset} is given for {sorted(ids)}, after {sorted(other[0])}")
-            change["told"] = state.told | {(offset, ids)}
         elif kind == "deleted":
-            change["deleted"] = state.deleted.union(args or state.settled)
+            change["deleted"] = state.deleted.union(args)
         elif kind == "id" and args[0] in state.acked:
             raise Bad(f"id {args[0]} is given twice")
         elif kind == "id" and max(there, default=0) > args[0]:
@@ -314,8 +255,8 @@ class Explorer:
         if settled:
             change["settled"] = state.settled.union(settled)
 
-    def pushed(self, disk, message):
-        there = files.ready(disk).keys() | files.in_flight(disk).keys()
+    def pushed(self, state, disk, message):
+        there = {*files.messages(disk, "out", *READY)} - state.settled
         if self.config.bound and len(there) > self.config.bound:
             raise Bad(f"{len(there)} messages in a queue of {self.config.bound}")
         keys = self.config.keys
@@ -328,10 +269,8 @@ class Explorer:
     def check(self, state):
         """One more state. If all processes were killed now, recovery must put back what was
         promised."""
-        if self.config.ids:
+        if self.ids:
             return
-        if wrong := files.misplaced(state.disk):
-            raise Bad(wrong)
         if self.config.power:
             for cut in {cut for cut, _ in state.cuts}:
                 self.check_recovered(state, cut, "boot", state.deleted)
@@ -341,62 +280,53 @@ class Explorer:
     def check_recovered(self, state, disk, method, settled):
         if disk not in self.recovered:
             self.recovered[disk] = self.recover(dict(disk), method)
-        count, left, damaged, held = self.recovered[disk]
+        count, damaged = self.recovered[disk]
         for message in damaged & state.acked:
-            left = left or f"message {message} has no whole body, but a slip"
-        for offset, ids in state.told:
-            if ids - held - state.settled and not self.unclaims:
-                left = left or f"what was claimed at offset {offset} is in the queue again"
+            raise Bad(f"after {method}: message {message} has no whole body, but a slip")
         for message in state.acked | count.keys():
-            times = count[message]
             least, most = message in state.acked - state.settled, message not in settled
-            if not least <= times <= most:
-                left = left or (f"message {message} is there {times} times, "
+            if not least <= count[message] <= most:
+                raise Bad(f"after {method}: message {message} is there {count[message]} times, "
                     f"settled: {message in settled}")
-        if left:
-            raise Bad(f"after {method} now: {left}")
 
     def recover(self, disk, method):
-        """How often each message is there after recovery, what is wrong with the files that are
-        left, which messages were damaged, and which are claimed."""
+        """How often each message is there after recovery, and which ones were damaged."""
+        for message, count in Counter(files.messages(disk, "wal", "queue", "head", "out")).items():
+            if count > 1:
+                raise Bad(f"message {message} is in {count} places")
         programs, damaged, lock = self.recovery, NONE, False
-        node = programs.start(getattr(self.protocol, method), 0)
+        node = programs.start(getattr(self.protocol, method)(0))
         for _ in range(400):
-            if node == END:
-                held = files.claimed(disk)
-                count = files.ready(disk) + held
-                return count, self.left_over(disk, count), damaged, held.keys()
+            if node == END or "gone/q" in disk:
+                count = Counter(files.messages(disk, *READY))
+                self.check_left(disk, count)
+                return count, damaged
             kind, args = programs.ops[node][:2]
             result = {"dead": True, "clock": 9, "choose": "written"}.get(kind)
             if kind == "mv" and args[0] in disk and args[1] in disk:
-                return Counter(), f"{args[1]} was there already", NONE, NONE
+                raise Bad(f"after {method}: {args[1]} was there already")
             if kind in files.ACTS:
                 result = files.act(disk, kind, *args)
-            elif kind == "die":
-                bad = "" if "gone/q" in disk else "recovery ends with an error"
-                return Counter(), bad, NONE, NONE
             elif kind == "check":
                 damaged = self.set_aside(disk)
             lock = kind == "lock" or lock and kind != "unlock"
             node = programs.next(node, result, lock)
-        return Counter(), "recovery does not end", NONE, NONE
+        raise Bad(f"{method} does not end")
 
-    def left_over(self, disk, count):
-        if "gone/q" in disk:
-            return ""
+    def check_left(self, disk, count):
         slips = files.slips(disk).values()
         for path in sorted(disk):
             place, _, name = path.partition("/")
             if (place in ("fold", "unfold", "tmp", "done", "out", "gone", "dropping")
+                    and path != "gone/q"
                     # a killed push leaves its body until the next boot
                     or place == "body" and int(name) in self.config.acked - set(slips)
                     # and its key: the next push with it sees that there is no such message
                     or place == "keys" and disk[path][0] not in count and len(disk[path]) == 2):
-                return f"{path} is left"
+                raise Bad(f"after recovery, {path} is left")
         for message in slips:
             if disk.get(f"body/{message}") != ("whole",):
-                return f"message {message} has no body"
-        return ""
+                raise Bad(f"after recovery, message {message} has no body")
 
     # power cuts
 
@@ -405,11 +335,11 @@ class Explorer:
         """queue_check: slips without a whole body, bodies without a slip, damaged flat files, keys
         without a message."""
         damaged = {path: message for path, message in files.slips(disk).items()
-            if disk.get(f"body/{message}") != ("whole",) and not path.startswith("claim/")}
+            if disk.get(f"body/{message}") != ("whole",)}
         for path in [*damaged, *(path for path in disk if path.startswith("queue/")
                 and disk[path] == ("torn",))]:
             del disk[path]
-        slips, there = files.slips(disk).values(), files.ready(disk)
+        slips, there = files.slips(disk).values(), files.messages(disk, *READY)
         for path in list(disk):
             if (path.startswith("body/") and int(path[5:]) not in slips
                     or path.startswith("keys/") and disk[path][0] not in there):

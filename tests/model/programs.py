@@ -1,22 +1,15 @@
 """Processes as Python generators, and the state of each as a small number.
 
-A process yields operations (`Op`) and is sent their results. Generators cannot be copied. So to
-reach a state again, the process is run anew with the same results; every pair of state and result
-is run once, and then known. Two states are one if their generators stand at the same instructions
-and refer to equal values: variables, operands, and what is left of each loop. Tried with CPython
-3.11 to 3.13, whose garbage collector shows all of these; an older one's does not."""
+A process yields operations (`Op`) and calls of other methods (`Call`), and is sent their results.
+Generators cannot be copied, so a state is what leads to it: each call that the process is in, with
+the results that it has had. To go on, the innermost call is run anew with these. Of a call that has
+returned, only the answer is left."""
 
-import sys
-from collections.abc import Iterator
-from copy import copy
-from gc import get_referents
-from types import CellType, FrameType, GeneratorType
+from functools import wraps
+from inspect import isgeneratorfunction
 from typing import NamedTuple
 
 END = -1
-
-if sys.version_info < (3, 11):
-    sys.exit("the model needs Python 3.11")
 
 
 class Op(NamedTuple):
@@ -29,17 +22,20 @@ class Op(NamedTuple):
     note: str = ""
 
 
-def frames(generator):
-    """Where a generator and those that it yields from stand, and what they refer to. CPython shows
-    variables and operands here from 3.11 on."""
-    while generator:
-        yield generator.gi_code, generator.gi_frame.f_lasti
-        for each in get_referents(generator):
-            if isinstance(each, CellType):
-                each = get_referents(each)
-            if not isinstance(each, (FrameType, GeneratorType)):
-                yield repr(tuple(copy(each)) if isinstance(each, Iterator) else each)
-        generator = generator.gi_yieldfrom
+class Call(NamedTuple):
+    method: object
+    args: tuple
+
+
+def calls(cls):
+    """A decorator: the generator methods of a class make Calls."""
+    def made(method):
+        return wraps(method)(lambda *args: Call(method, args))
+
+    for name, method in list(vars(cls).items()):
+        if isgeneratorfunction(method):
+            setattr(cls, name, made(method))
+    return cls
 
 
 class Programs:
@@ -49,34 +45,43 @@ class Programs:
     def __init__(self, skip=()):
         self.skip = frozenset(skip)
         self.ops = []
-        self._paths = []
+        self._stacks = []
         self._numbers = {}
         self._next = {}
 
-    def start(self, function, *args):
-        return self._number(function, args, (), False)
+    def start(self, call):
+        return self._run([(call, ())], False)
 
     def next(self, node, result, lock):
         """The state after RESULT; LOCK: whether the process has the lock then."""
         key = node, result, lock
         if key not in self._next:
-            function, args, results = self._paths[node]
-            self._next[key] = self._number(function, args, (*results, result), lock)
+            *outer, (call, results) = self._stacks[node]
+            self._next[key] = self._run([*outer, (call, (*results, result))], lock)
         return self._next[key]
 
-    def _number(self, function, args, results, lock):
-        generator = function(*args)
-        try:
-            op = next(generator)
-            for result in results:
-                op = generator.send(result)
-            while op.kind in self.skip or op.kind == "holds":
-                results = (*results, lock and op.kind == "holds")
-                op = generator.send(results[-1])
-        except StopIteration:
-            return END
-        number = self._numbers.setdefault((op, *frames(generator)), len(self.ops))
-        if number == len(self.ops):
-            self.ops.append(op)
-            self._paths.append((function, args, results))
-        return number
+    def _run(self, stack, lock):
+        while stack:
+            call, results = stack.pop()
+            generator = call.method(*call.args)
+            try:
+                found = next(generator)
+                for result in results:
+                    found = generator.send(result)
+            except StopIteration as end:
+                if stack:
+                    outer, before = stack.pop()
+                    stack.append((outer, (*before, end.value)))
+                continue
+            if isinstance(found, Call):
+                stack += [(call, results), (found, ())]
+            elif found.kind == "holds" or found.kind in self.skip:
+                stack.append((call, (*results, lock and found.kind == "holds")))
+            else:
+                state = (*stack, (call, results))
+                number = self._numbers.setdefault(state, len(self.ops))
+                if number == len(self.ops):
+                    self.ops.append(found)
+                    self._stacks.append(state)
+                return number
+        return END

@@ -3,9 +3,8 @@ lib/ that its docstring names in front of its colon."""
 
 from functools import wraps
 
-from disk import (base, flat_run, handed_out, is_flat, later, owner_and_deadline, segment_count,
-    segment_end, slip_id)
-from programs import Op
+from disk import base, flat_run, is_flat, later, owner_and_deadline, slip_id
+from programs import Call, Op, calls
 
 #: the process ends with an error, and gives up all that it holds
 DIE = Op("die")
@@ -38,8 +37,8 @@ def locked(method):
         held = yield Op("holds")
         if not held:
             yield LOCK
-            yield from self.recover()
-        answer = yield from method(self, *args)
+            yield self.recover()
+        answer = yield Call(method, (self, *args))
         if not held:
             yield UNLOCK
         return answer
@@ -61,27 +60,25 @@ def in_front(flats, elsewhere):
     and before ELSEWHERE."""
     for number, flat in enumerate(flats):
         priority, _, last, *_ = flat.split(".")
-        others = filter(None, (*flats[number + 1:][:1], elsewhere))
-        if any(f"{priority}.{last}" >= other for other in others):
+        if f"{priority}.{last}" >= min(elsewhere, *flats[number + 1:][:1], "~"):
             return flats[:number]
     return flats
 
 
+@calls
 class Protocol:
     def __init__(self, config):
         self.keys = config.keys  # the key of a message, by id
         self.bound = config.bound
         self.full = config.full
-        self.signals = config.signals
-        self.fails = config.fails  # a listing can fail, so what must be proved then is proved
-        self.drops = config.drops  # a process drops the queue, so places can be missing
+        self.drops = "drop" in config.words  # so places can be missing
 
     # engine/lock.sh, engine/flat.sh: the lock
     @locked
-    def under_lock(self, method=None, *args):
-        """lock_queue, under_lock, unlock_queue: METHOD; none: only the recovery"""
-        if method:
-            return (yield from method(*args))
+    def under_lock(self, step=None):
+        """lock_queue, under_lock, unlock_queue: an operation or a call; none: only the recovery"""
+        if step:
+            return (yield step)
 
     def recover(self):
         """lock_recover, queue_recover, unfold_undo: finish what a killed holder of the lock
@@ -90,83 +87,60 @@ class Protocol:
             if (yield exists("gone/q")):
                 yield DIE
             if (yield exists("dropping")):
-                yield from self.make_places()
-        for run in (yield from self.names_in("fold")):
-            yield from self.fold_finish(run)
-        for flat in (yield from self.names_in("unfold")):
-            yield from self.unfold_finish(flat)
+                yield self.make_places()
+        for run in (yield ls("fold")):
+            yield self.fold_finish(run)
+        for flat in (yield ls("unfold")):
+            yield self.unfold_finish(flat)
         # an unfold was killed before its commit: its stage shows which bodies it has written
-        for stage in (yield from self.names_in("tmp")):
-            if not is_flat(stage) and not stage.startswith("claim"):
-                yield from self.bodies_remove((yield from self.names_in(f"tmp/{stage}")))
-                yield from self.remove_trees([f"tmp/{stage}"], "rm stage")
+        for stage in (yield ls("tmp")):
+            if not is_flat(stage):
+                yield self.bodies_remove((yield ls(f"tmp/{stage}")))
+                yield self.remove_trees("tmp", (stage,), "rm stage")
 
-    # engine/proof.sh, engine/slip.sh: if a glob's listing fails, it shows nothing; names_in ends
-    # with an error
-    def names_in(self, place, proved=True):
-        """names_in: a listing that fails is an error, if nothing there has to be PROVED"""
-        names = yield Op("ls", (place,), "", "proved" if proved else "")
-        if names is None:
-            yield DIE
-        return names
-
-    def paths(self, place, proved=False):
+    # engine/proof.sh, engine/slip.sh
+    def paths(self, place):
         """queue_count, find_slip: what is in PLACE or, in fold/ and head/, in its runs"""
-        names = yield from self.names_in(place, proved)
+        names = yield ls(place)
         if place not in ("fold", "head"):
             return tuple(f"{place}/{name}" for name in names if not name.startswith("batch."))
         found = ()
         for run in names:
-            inside = yield from self.names_in(f"{place}/{run}", proved)
-            found += tuple(f"{place}/{run}/{name}" for name in inside)
+            found += tuple(f"{place}/{run}/{name}" for name in (yield ls(f"{place}/{run}")))
         return found
 
     def slips(self, path):
         """batch_read: the slip at PATH, or the lines of a flat file"""
-        if not is_flat(path):
-            return (base(path),)
-        return (yield read(path)) or ()
+        return ((yield read(path)) or ()) if is_flat(path) else (base(path),)
 
-    def below(self, message, places, proved=False):
-        """not_below: the first path in these places that has a slip or a line of
-        MESSAGE, or of any"""
+    def below(self, message, places):
+        """not_below: the first path in these places that has a slip or a line of MESSAGE"""
         for place in places:
-            for path in (yield from self.paths(place, proved)):
-                slips = yield from self.slips(path)
-                if not message or message in map(slip_id, slips) and not (place == "out" and (
-                        yield exists(f"done/{base(path)}"))):
+            for path in (yield self.paths(place)):
+                if message in map(slip_id, (yield self.slips(path))):
                     return path
         return ""
-
-    def unlisted(self):
-        """nothing_ready: whether a message is ready that a glob did not show"""
-        return self.fails and (yield from self.below(0, READY, proved=True))
-
-    def moved(self, old, new, child="mv", note=""):
-        """rename_path: whether NEW is what OLD was, whatever mv's status says"""
-        done = yield mv(old, new, child, note)
-        if done == "status lost":
-            done = not (yield exists(old)) and (yield exists(new))
-        return done
 
     # drop, engine/common.sh
 
     @locked
     def drop(self, me):
-        """drop, drop_places: a place that rmdir removes was empty, and nothing comes into it"""
+        """drop, drop_places: an empty queue"""
         yield create("dropping")
-        yield from self.sweep()
-        left = yield from self.count()
-        for place in PLACES if not left else ():
+        yield self.sweep()
+        if not (yield self.count()) and (yield self.drop_rmdirs()):
+            yield Op("drop", (), "mv")
+        else:
+            yield self.make_places()
+
+    def drop_rmdirs(self):
+        """drop_rmdirs: a place that rmdir removes was empty, and nothing comes into it"""
+        for place in PLACES:
             for run in (yield ls("head")) if place == "head" else ():
                 yield rmdir(f"head/{run}")
             if not (yield Op("rmplace", (place,), "rmdir")):
-                left = 1
-                break
-        if not left:
-            yield Op("drop", (), "mv")
-        else:
-            yield from self.make_places()
+                return False
+        return True
 
     def make_places(self):
         """queue_make: all places are there again"""
@@ -179,7 +153,7 @@ class Protocol:
         queue whole, or gone"""
         waited = yield exists("dropping")
         if waited:
-            yield from self.under_lock()
+            yield self.under_lock()
         return waited
 
     # engine/push.sh, engine/bound.sh
@@ -188,9 +162,9 @@ class Protocol:
         bound"""
         yield Op("begin", ("push",))
         yield write(f"body/{message}", ("whole",))
-        commit = self.push_commit, message, f"wal/{priority}.{message}.0"
-        answer = yield from (self.under_lock(*commit) if self.bound or message in self.keys
-            else self.push_commit(*commit[1:]))
+        commit = self.push_commit(message, f"wal/{priority}.{message}.0")
+        locked = self.bound or message in self.keys
+        answer = yield (self.under_lock(commit) if locked else commit)
         if answer != "there":
             yield rm(f"body/{message}")
         if answer == "there":
@@ -202,18 +176,18 @@ class Protocol:
         """push_commit: the slip is created. If it is not: the id that has the key, or `full`"""
         key = self.keys.get(message)
         if key:
-            taken = yield from self.key_find_dup(key)
+            taken = yield self.key_find_dup(key)
             if taken:
                 return taken
-        if self.bound and (yield from self.count()) >= self.bound:
+        if self.bound and (yield self.count()) >= self.bound:
             return "full"
         if key:
             yield write(f"keys/{key}", (message,))
         while not (yield create(slip)):
-            if not (yield from self.drop_wait()):
+            if not (yield self.drop_wait()):
                 yield DIE
         if self.drops:
-            yield from self.drop_wait()
+            yield self.drop_wait()
         if key:
             yield write(f"keys/{key}", (message, "yes"))
         yield sync(f"body/{message}", "body/", "wal/", *((f"keys/{key}", "keys/") if key else ()))
@@ -223,17 +197,14 @@ class Protocol:
         """key_find_dup: the id of the message that has the key, or 0. It first sweeps settled
         batches, which do not show their ids"""
         if any(name.startswith("batch.") for name in (yield ls("done"))):
-            yield from self.sweep()
+            yield self.sweep()
         entry = yield read(f"keys/{key}")
-        if not entry or entry == ("torn",):
+        if not entry or entry[0] in map(slip_id, (yield self.paths("done"))):
             return 0
-        if entry[0] in map(slip_id, (yield from self.paths("done"))):
-            return 0
-        if len(entry) == 1 and not (yield from self.find(entry[0])):
+        if len(entry) == 1 and not (yield self.find(entry[0])):
             taken = yield ls("out")
             batches = tuple(f"out/{name}" for name in taken if name.startswith("batch."))
-            claims = yield from self.paths("claim")
-            if not (yield from self.below(entry[0], batches + claims)):
+            if not (yield self.below(entry[0], batches)):
                 return 0
         return entry[0]
 
@@ -241,7 +212,7 @@ class Protocol:
         """queue_count: of a queue's messages, all that are not settled"""
         total = 0
         for place in ("wal", "fold", "queue", "head"):
-            total += sum(map(messages_of, (yield from self.paths(place))))
+            total += sum(map(messages_of, (yield self.paths(place))))
         for name in (yield ls("out")):
             if not (yield exists(f"done/{name}")):
                 batch = name.startswith("batch.")
@@ -250,67 +221,61 @@ class Protocol:
 
     # engine/take.sh
     def scan(self, without=""):
-        """queue_scan, scan_least: the place and the name that sort first, but for one place"""
-        first = "", ""
+        """queue_scan, scan_least: the name that sorts first, and its place, but for one place"""
+        first = "~", ""
         for place in READY:
             places = (place,)
             if place == "head":
                 places = tuple(f"head/{run}" for run in (yield ls("head")))
             for each in places:
-                if each != without and (place != "head" or not first[1] or each[5:] < first[1]):
+                if each != without:
                     for name in (yield ls(each))[:1]:
-                        first = min(first, (each, name), key=lambda found: found[1] or "~")
+                        first = min(first, (name, each))
         return first
 
     def take(self, me, owner, deadline):
         """take_message, take_found, take_missed, take_slip: the name in out/, or nothing"""
         looked = False
         while True:
-            at, name = yield from self.scan()
+            name, at = yield self.scan()
             if not at:
-                if looked and not (yield from self.unlisted()):
+                if looked:
                     yield Op("empty")
                     return ""
-                yield from self.reclaim(me)
+                yield self.reclaim(me)
                 looked = True
             elif at == "wal" or at.startswith("head/"):
-                taken = handed_out(name, owner, deadline)
-                if (yield from self.moved(f"{at}/{name}", f"out/{taken}")):
+                taken = f"{later(name)}@{owner}+{deadline}"
+                if (yield mv(f"{at}/{name}", f"out/{taken}")):
                     return taken
                 if self.drops and (yield exists(f"{at}/{name}")) and not (
-                        yield from self.drop_wait()):
+                        yield self.drop_wait()):
                     yield DIE
             elif at == "queue":
-                yield from self.unfold(name)
+                yield self.unfold(name)
             else:
-                yield from self.under_lock()
+                yield self.under_lock()
 
     def pop(self, me):
-        """pop, body_print, taken_settle: a signal may come before or after the marker"""
+        """pop, body_print, taken_settle: a take, and then the marker"""
         yield Op("begin")
-        taken = yield from self.take(me, me, 0)
+        taken = yield self.take(me, me, 0)
         if not taken:
             return
         yield Op("print", (f"out/{taken}",), "base64")
-        # from here on a signal runs take_stopped, which gives back what is not settled
-        stopped = self.signals and (yield Op("choose", ("", "signal")))
-        if not stopped:
-            yield create(f"done/{taken}")
-            stopped = self.signals and (yield Op("choose", ("", "signal")))
-        if stopped and not (yield exists(f"done/{taken}")):
-            yield mv(f"out/{taken}", f"wal/{later(taken)}")
+        yield create(f"done/{taken}")
 
     # engine/state.sh
-    def reserve(self, me, lease=1, acts=("delete", "release", "touch")):
+    def reserve(self, me, *acts):
         """reserve, message_reserve, message_delete, message_release, message_touch: a take,
         and then one verb with the receipt"""
         yield Op("begin")
-        taken = yield from self.take(me, 0, lease + (yield Op("clock")))
+        taken = yield self.take(me, 0, 1 + (yield Op("clock")))
         if not taken:
             return
         yield Op("print", (f"out/{taken}",), "base64")
         act = yield Op("choose", acts)
-        found = yield from self.find(slip_id(taken))
+        found = yield self.find(slip_id(taken))
         name = base(found)
         # the receipt is good until the message is handed out again: in wal/ it has been put back
         # once
@@ -318,47 +283,40 @@ class Protocol:
             return
         if act == "delete":
             settled = name if "@" in name else f"{name}@0+0"
-            if (yield from self.moved(found, f"done/{settled}", "mv", taken)):
+            if (yield mv(found, f"done/{settled}", note=taken)):
                 yield sync(found.rpartition("/")[0] + "/", "done/")
                 yield Op("deleted", (slip_id(taken),))
         elif "out/" in found:
             new = f"wal/{later(name)}"
             if act == "touch":
-                new = f"out/{name.split('@')[0]}@0+{lease + (yield Op('clock'))}"
+                new = f"out/{name.split('@')[0]}@0+{1 + (yield Op('clock'))}"
             if new != found:
-                yield from self.slip_move(found, new, taken)
+                yield self.slip_move(found, new, taken)
 
     def slip_move(self, old, new, note=""):
         """slip_move: in a bounded queue under the lock, so that a count does not miss it"""
-        move = self.moved, old, new, "mv", note
-        yield from (self.under_lock(*move) if self.bound else self.moved(*move[1:]))
+        move = mv(old, new, note=note)
+        yield (self.under_lock(move) if self.bound else move)
 
     def find(self, message):
         """message_find: the path of the slip of MESSAGE, or nothing"""
         while True:
-            found = yield from self.find_slip(message)
+            found = yield self.find_slip(message)
             if found:
                 return found
-            flat = yield from self.below(message, ("queue",))
+            flat = yield self.below(message, ("queue",))
             if flat:
-                yield from self.unfold(base(flat))
-            elif (yield from self.below(message, ("fold", "unfold"))):
-                yield from self.under_lock()
+                yield self.unfold(base(flat))
+            elif (yield self.below(message, ("fold", "unfold"))):
+                yield self.under_lock()
             else:
-                # a message that moved forward meanwhile is in out/ or head/; one that came back is
-                # in wal/
-                found = yield from self.find_slip(message)
-                if found or not self.fails:
-                    return found
-                if not (yield from self.below(message, ("out", *READY), proved=True)):
-                    return ""
+                # it may have moved forward meanwhile, to out/ or head/, or come back, to wal/
+                return (yield self.find_slip(message))
 
     def find_slip(self, message):
         """find_slip: the path of the slip of MESSAGE that is not settled, or nothing"""
         for place in ("head", "out", "wal"):
-            for path in (yield from self.paths(place)):
-                # lib/ looks at a glob's paths when it has listed all places. Here the two are
-                # nearer together, which hides no gap between places
+            for path in (yield self.paths(place)):
                 if slip_id(path) == message and not (yield exists(f"done/{base(path)}")) and (
                         yield exists(path)):
                     return path
@@ -378,14 +336,14 @@ class Protocol:
                 # it may have settled the message before it ended
                 over = name.startswith("batch.") or not (yield exists(f"done/{name}"))
             if over:
-                yield from self.putback(name)
+                yield self.putback(name)
 
     def putback(self, name):
         """message_putback, batch_putback: a message gets its old place in the order"""
         if name.startswith("batch."):
-            yield from self.batch_putback(f"out/{name}")
+            yield self.batch_putback(f"out/{name}")
         else:
-            yield from self.slip_move(f"out/{name}", f"wal/{later(name)}")
+            yield self.slip_move(f"out/{name}", f"wal/{later(name)}")
 
     @locked
     def batch_putback(self, batch):
@@ -403,52 +361,51 @@ class Protocol:
     def sweep(self, me=0):
         """queue_sweep, sweep_these: under the lock; remove what is settled"""
         names = yield ls("done")
-        slips, outs, keys, bodies, whole = (), (), (), (), ()
+        batches = tuple(name for name in names if name.startswith("batch."))
+        slips, outs, keys, bodies = (), (), (), ()
         for name in names:
-            if name.startswith("batch."):
-                whole += (f"out/{name}",)
-                for path in (yield from self.names_in(f"out/{name}")):
-                    lines = yield from self.slips(f"out/{name}/{path}")
+            if name in batches:
+                for path in (yield ls(f"out/{name}")):
+                    lines = yield self.slips(f"out/{name}/{path}")
                     slips += lines
                     bodies += () if is_flat(path) else lines
             else:
                 if (yield exists(f"out/{name}")):
-                    outs += (f"out/{name}",)
+                    outs += (name,)
                 slips, bodies = (*slips, name), (*bodies, name)
         for message in map(slip_id, slips):
             if message in self.keys:
-                key = f"keys/{self.keys[message]}"
-                entry = yield read(key)
+                key = self.keys[message]
+                entry = yield read(f"keys/{key}")
                 if entry and entry[0] == message:
                     keys += (key,)
-        yield from self.remove(outs, "rm out")
-        if whole:
+        yield self.remove("out", outs, "rm out")
+        if batches:
             # the bodies and keys of a batch are known only while it exists: so before it goes, the
             # file that says that it is settled must be on the disk
-            yield sync("done/", "out/", *(f"{each}/" for each in whole))
-        yield from self.remove(keys, "rm out")
+            yield sync("done/", "out/", *(f"out/{each}/" for each in batches))
+        yield self.remove("keys", keys, "rm out")
         yield sync("out/", "keys/")
-        yield from self.bodies_remove(bodies)
-        yield from self.remove_trees(whole, "rm batch")
-        if whole:
+        yield self.bodies_remove(bodies)
+        yield self.remove_trees("out", batches, "rm batch")
+        if batches:
             yield sync("out/")
-        yield from self.remove([f"done/{name}" for name in names], "rm done")
+        yield self.remove("done", names, "rm done")
 
     def bodies_remove(self, slips):
         """bodies_remove: those of these slips"""
-        yield from self.remove([f"body/{slip_id(slip)}" for slip in slips], "rm bodies")
+        yield self.remove("body", tuple(map(slip_id, slips)), "rm bodies")
 
-    def remove_trees(self, paths, child):
+    def remove_trees(self, place, names, child):
         """batch_remove, tmp_remove: rm -rf, each directory after what is in it"""
-        for path in paths:
-            names = yield from self.names_in(path)
-            yield from self.remove([*(f"{path}/{name}" for name in names), path], child)
+        for name in names:
+            yield self.remove(f"{place}/{name}", (yield ls(f"{place}/{name}")), child)
+            yield self.remove(place, (name,), child)
 
-    def remove(self, paths, child):
-        """bodies_remove: a status of failure is an error, even if the file is gone"""
-        for path in paths:
-            if (yield rm(path, child)) == "status lost":
-                yield DIE
+    def remove(self, place, names, child):
+        """bodies_remove: these files"""
+        for name in names:
+            yield rm(f"{place}/{name}", child)
 
     # engine/flat.sh
     @locked
@@ -461,47 +418,38 @@ class Protocol:
             yield mkdir(f"fold/{run}")
             for name in names:
                 yield mv(f"wal/{name}", f"fold/{run}/{name}", "mv run")
-            yield from self.fold_finish(run)
+            yield self.fold_finish(run)
 
     def fold_finish(self, run):
-        """fold_finish: the run becomes a flat file, or goes to head/"""
+        """fold_finish, fold_write: the run becomes a flat file, or goes to head/"""
         nonce = run.split(".")[2]
-        for flat in (yield from self.names_in("queue")):
+        for flat in (yield ls("queue")):
             if flat.endswith(f".{nonce}"):
                 # the process that renamed it may have been killed before its sync
                 yield sync("queue/")
-                yield from self.fold_remove(run, flat)
+                yield self.fold_remove(run, flat)
                 return
-        names = yield from self.names_in(f"fold/{run}")
+        names = yield ls(f"fold/{run}")
         if not names:
             yield rmdir(f"fold/{run}")
             return
-        full = self.full and (yield Op("choose", ("written", "disk is full"))) == "disk is full"
-        if not full and (yield from self.fold_write(run, names, nonce)):
-            yield from self.fold_remove(run, flat_name(names, nonce))
-        else:
+        if self.full and (yield Op("choose", ("written", "disk is full"))) == "disk is full":
             yield mv(f"fold/{run}", f"head/{run}", "mv to head")
+        else:
+            flat = flat_name(names, nonce)
+            yield awk(f"tmp/{flat}", names)
+            yield sync(f"tmp/{flat}", f"fold/{run}/", "fold/", "wal/")
+            yield mv(f"tmp/{flat}", f"queue/{flat}", "mv flat")
+            yield sync("queue/")
+            yield self.fold_remove(run, flat)
 
     def fold_remove(self, run, flat):
-        """fold_remove: the messages that stand in the flat file, whatever a listing says"""
+        """fold_remove: the messages that stand in the flat file"""
         names = yield read(f"queue/{flat}")
-        if names == ("torn",):
-            yield DIE
-        yield from self.bodies_remove(names)
-        yield from self.remove([f"fold/{run}/{name}" for name in names], "rm run")
+        yield self.bodies_remove(names)
+        yield self.remove(f"fold/{run}", names, "rm run")
         yield rmdir(f"fold/{run}")
         yield sync("fold/")
-
-    def fold_write(self, run, names, nonce):
-        """fold_write: whether the flat file is there"""
-        flat = flat_name(names, nonce)
-        yield awk(f"tmp/{flat}", names)
-        yield sync(f"tmp/{flat}", f"fold/{run}/", "fold/", "wal/")
-        if not (yield from self.moved(f"tmp/{flat}", f"queue/{flat}", "mv flat")):
-            yield rm(f"tmp/{flat}", "rm flat")
-            return False
-        yield sync("queue/")
-        return True
 
     @locked
     def unfold(self, flat):
@@ -510,7 +458,7 @@ class Protocol:
             return
         run = flat_run(flat)
         if (yield exists(f"tmp/{run}")):
-            yield from self.remove_trees([f"tmp/{run}"], "rm stage")
+            yield self.remove_trees("tmp", (run,), "rm stage")
         for old in (yield ls("head")):
             yield rmdir(f"head/{old}")
         lines = yield read(f"queue/{flat}")
@@ -521,7 +469,7 @@ class Protocol:
         yield SYNC_ALL
         yield mv(f"queue/{flat}", f"unfold/{flat}", "mv flat")
         yield sync("unfold/", "queue/")
-        yield from self.unfold_finish(flat)
+        yield self.unfold_finish(flat)
 
     def unfold_finish(self, flat):
         """unfold_finish: the staged slips go to head/, only then the flat file is removed"""
@@ -537,177 +485,74 @@ class Protocol:
         """bulk_pop, bulk_print: one round"""
         yield Op("begin")
         batch = f"batch.{me}"
-        got = yield from self.bulk_choose(batch)
-        if got:
-            for name in (yield from self.names_in(f"out/{batch}")):
+        if (yield self.bulk_choose(batch)):
+            for name in (yield ls(f"out/{batch}")):
                 yield Op("print", (f"out/{batch}/{name}",), "awk")
-            yield from self.bulk_settle(batch)
-        elif self.fails:
+            yield self.bulk_settle(batch)
+        else:
             yield Op("empty")
 
     @locked
     def bulk_settle(self, batch):
         """bulk_settle: the marker, then the sweep"""
         yield create(f"done/{batch}")
-        yield from self.sweep()
+        yield self.sweep()
 
     @locked
     def bulk_choose(self, batch):
         """bulk_choose, bulk_singles, bulk_flats, bulk_move: take what lies in one place in
         front of all others"""
         while True:
-            at, name = yield from self.scan()
+            name, at = yield self.scan()
             if not at:
-                if not (yield from self.unlisted()):
-                    return False
-                continue
-            _, elsewhere = yield from self.scan(without=at)
+                return False
+            elsewhere, _ = yield self.scan(at)
             names = yield ls(at)
             if at != "queue":
-                chosen = tuple(each for each in names if not elsewhere or each < elsewhere)
+                chosen = tuple(each for each in names if each < elsewhere)
             else:
                 chosen = in_front(names, elsewhere)
                 if not chosen:
-                    yield from self.unfold(name)
+                    yield self.unfold(name)
             if chosen:
                 yield mkdir(f"out/{batch}")
                 for each in chosen:
                     yield mv(f"{at}/{each}", f"out/{batch}/{each}", "mv batch")
-                if (yield from self.names_in(f"out/{batch}")):
+                if (yield ls(f"out/{batch}")):
                     return True
                 yield rmdir(f"out/{batch}")
-
-    # bulk/claim.sh, of one name
-    def claimer(self, me, most, acts):
-        """claim: and then settle all that it printed, or unclaim"""
-        yield Op("begin")
-        held, upto = yield from self.claim(me, most)
-        if held:
-            act = yield Op("choose", acts)
-            yield from (self.claim_settle(upto) if act == "settle" else self.claim_back(me))
-
-    @locked
-    def claim(self, me, most):
-        """claim_more, claim_list: how many messages are held, and the offset behind them"""
-        settled, upto, held = yield from self.claim_recover()
-        new = False
-        while held < most and (yield from self.bulk_choose(f"batch.{me}")):
-            size = sum(map(messages_of, (yield from self.names_in(f"out/batch.{me}"))))
-            yield mv(f"out/batch.{me}", f"claim/{upto}.{size}", "mv claim")
-            held, upto, new = held + size, upto + size, True
-        if new:
-            yield create(f"claim/{upto}.0")
-        yield from self.claim_flatten(me)
-        yield SYNC_ALL
-        for segment in self.segments((yield ls("claim")), settled):
-            yield Op("told", (segment,))
-        return held, upto
-
-    @staticmethod
-    def segments(names, settled=-1):
-        """The segments that are not settled, in the order of their offsets, but not marks. If one
-        is there twice, the flat one counts"""
-        return tuple(name for name in names if name[0].isdigit() and segment_count(name)
-            and segment_end(name) > settled and f"{name}.flat" not in names)
-
-    def claim_recover(self):
-        """claim_open, claim_make, claim_recover: the offset before which all is settled, the next
-        offset, and how many messages are held"""
-        names = yield from self.names_in("claim")
-        if not names:
-            yield create("claim/settled.0")
-            yield sync("claim/")
-            return 0, 0, 0
-        names, settled = names[:-1], int(names[-1].split(".")[1])
-        there = tuple(name for name in names if segment_end(name) > settled
-            and f"{name}.flat" not in names)
-        for name in sorted({*names} - {*there}):
-            yield from self.segment_sweep(name)
-        return settled, max((settled, *map(segment_end, there))), sum(map(segment_count, there))
-
-    def segment_sweep(self, segment):
-        """batch_read, batch_remove: a segment; a mark holds no message"""
-        names = yield from self.names_in(f"claim/{segment}")
-        yield from self.bodies_remove([name for name in names if not is_flat(name)])
-        yield from self.remove_trees([f"claim/{segment}"], "rm claim")
-
-    def claim_flatten(self, me):
-        """claim_flatten, claim_write: segments of slips become flat files"""
-        for segment in self.segments((yield from self.names_in("claim"))):
-            if not segment.endswith(".flat"):
-                slips = yield from self.names_in(f"claim/{segment}")
-                if not is_flat(slips[0]):
-                    stage = f"tmp/claim.c{me}"
-                    yield mkdir(stage)
-                    yield awk(f"{stage}/{flat_name(slips, f'c{me}')}", slips)
-                    yield SYNC_ALL
-                    yield mv(stage, f"claim/{segment}.flat", "mv claim")
-                    yield sync("claim/")
-                    yield from self.segment_sweep(segment)
-
-    @locked
-    def claim_settle(self, at):
-        """claim_settle, claim_ends: all messages before AT; under the lock"""
-        settled, _, _ = yield from self.claim_recover()
-        names = self.segments((yield from self.names_in("claim")), settled)
-        if at > settled and at in map(segment_end, names):
-            yield mv(f"claim/settled.{settled}", f"claim/settled.{at}", "mv claim", "settled")
-            yield sync("claim/")
-            yield Op("deleted")
-            yield from self.claim_recover()
-
-    @locked
-    def claim_back(self, me):
-        """unclaim, claim_back, batch_new: all"""
-        settled, upto, _ = yield from self.claim_recover()
-        if settled == upto:
-            return
-        if not (yield exists(f"claim/{upto}.0")):
-            yield create(f"claim/{upto}.0")
-        names = self.segments((yield from self.names_in("claim")), settled)
-        for name in names:
-            yield mv(f"claim/{name}", f"out/batch.{me}.{name}", "mv claim")
-        yield sync("claim/", "out/")
-        for name in names:
-            yield from self.batch_putback(f"out/batch.{me}.{name}")
-        yield SYNC_ALL
-        yield mv(f"claim/settled.{settled}", f"claim/settled.{upto}", "mv claim")
-        yield sync("claim/")
-        yield from self.claim_recover()
 
     # engine/checkpoint.sh, engine/check.sh: what follows when every process was killed, or a boot
     def checkpoint(self, me):
         """checkpoint: without the fold"""
-        yield from self.reclaim(me)
-        yield from self.tidy()
+        yield self.reclaim(me)
+        yield self.tidy()
 
     @locked
     def tidy(self):
-        """checkpoint_locked, claims_recover, tmp_sweep: of one name"""
-        if (yield ls("claim")):
-            yield from self.claim_recover()
-        yield from self.sweep()
-        yield from self.remove_trees((yield from self.paths("tmp")), "rm tmp")
+        """checkpoint_locked, tmp_sweep: under the lock"""
+        yield self.sweep()
+        yield self.remove_trees("tmp", (yield ls("tmp")), "rm tmp")
 
     @locked
     def boot(self, me):
         """queue_after_boot, boot_recover, boot_markers, boot_putback: every process is gone. A
         marker may reach the disk without the rename to out/ before it: it is ready again then"""
-        for path in (yield from self.paths("done")):
-            if (yield from self.below(slip_id(path), ("wal", "head"))):
+        for path in (yield self.paths("done")):
+            if (yield self.below(slip_id(path), ("wal", "head"))):
                 yield rm(path)
-        yield from self.sweep()
+        yield self.sweep()
         for name in (yield ls("out")):
-            yield from self.putback(name)
+            yield self.putback(name)
         yield Op("check")
-        yield from self.tidy()
+        yield self.tidy()
 
     # engine/common.sh, engine/boot.sh: ids. Here a range has two
     def take_id(self, me):
         """ids_next, ids_last_range, ids_next_range: one id"""
         yield Op("begin", ("push",))
         while True:
-            last = yield from self.last_range()
+            last = yield self.last_range()
             for number in (0, 1):
                 path = f"range/{last}/{number}"
                 if (yield exists(path)):
@@ -719,7 +564,7 @@ class Protocol:
                     break
             else:
                 yield LOCK
-                if (yield from self.last_range()) == last:
+                if (yield self.last_range()) == last:
                     yield mkdir(f"range/{last + 1}")
                 yield UNLOCK
 
@@ -727,21 +572,12 @@ class Protocol:
         """ids_last_range: its number"""
         return int((yield ls("range"))[-1])
 
-    def take_block(self, me):
-        """ids_block: a range for the caller, and a new one for the others"""
-        yield Op("begin", ("push",))
-        yield LOCK
-        last = yield from self.last_range()
-        yield mkdir(f"range/{last + 2}")
-        yield UNLOCK
-        yield Op("id", (2 * last + 2,))
-
     def retire(self, me):
         """ids_sweep, ids_sweep_locked: old ranges are closed, then removed"""
         yield LOCK
         for number in (yield ls("range"))[:-1]:
             yield mv(f"range/{number}", f"old/{number}")
-            yield from self.remove_trees([f"old/{number}"], "rm range")
+            yield self.remove_trees("old", (number,), "rm range")
         yield UNLOCK
 
     def clock(self, me):

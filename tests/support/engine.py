@@ -16,7 +16,7 @@ import pytest
 from conftest import LIB, Result, need, wait_for
 
 from crash.gate import processes
-from crash.gate.processes import kill
+from crash.gate.processes import children, kill, words as words_of  # noqa: F401
 
 Reserved = namedtuple("Reserved", "receipt id tries length body")
 
@@ -102,31 +102,6 @@ def loop(flatq, script, *args, timeout=600):
     )
     assert done.returncode == 0, done
     return Result(done.returncode, done.stdout, done.stderr)
-
-
-def drain(flatq, queue="default"):
-    """All messages that are ready, taken by one pop each, as one string of bytes."""
-    done = loop(flatq, 'while "$sh" "$lib/pop" "$1"; do :; done', queue)
-    assert done.err.count(b"\n") == 1, done.err[-300:]
-    return done.out
-
-
-def children(pid):
-    """The processes that pid has started and that still exist."""
-    try:
-        with open(f"/proc/{pid}/task/{pid}/children") as numbers:
-            return [int(number) for number in numbers.read().split()]
-    except OSError:
-        return []
-
-
-def words_of(pid):
-    """The command line of a process, each word with a NUL behind it; empty if it is gone, a zombie,
-    or just now in execve()."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
 
 
 def command_of(pid):
@@ -322,31 +297,23 @@ def faulty(flatq, call, path, verb, *args, error="EIO", when="1", input=b"", env
     return done
 
 
-def standing(flatq, call, when, verb, *args, at=(), data=b"", follow=False, env=None, error=""):
-    """Start a verb, and stop it, or with `follow` each of its processes, after this call for the
-    `when`th time (`at`: on one of these paths; `error`: it then fails with this). Return strace,
-    which runs the verb, a function that lists the processes that were stopped so far, and the first
-    of them."""
+def standing(flatq, call, when, verb, *args, at, data=b"", error=""):
+    """Start a verb, and stop it after this call on one of these paths for the `when`th time
+    (`error`: it then fails with this). Return strace, which runs the verb, and the verb's pid."""
     log = flatq.home / "standing"
     process = subprocess.Popen(
-        [need("strace"), *["-f"] * follow, "-qq", "-o", log,
-        *(word for path in at for word in ("-P", str(path))), "-e", f"trace={call}",
-         "-e", f"inject={call}:{error and f'error={error}:'}signal=STOP:when={when}", "--",
-         *flatq.command(verb, *args)],
+        [need("strace"), "-qq", "-o", log, *(word for path in at for word in ("-P", str(path))),
+        "-e", f"trace={call}",
+        "-e", f"inject={call}:{error and f'error={error}:'}signal=STOP:when={when}", "--",
+        *flatq.command(verb, *args)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        env=flatq.environment(env), cwd=flatq.home, start_new_session=True)
+        env=flatq.env, cwd=flatq.home, start_new_session=True)
     flatq.started.append(process)
     process.stdin.write(data)
     process.stdin.close()
     process.stdin = None
-
-    def stopped():
-        lines = [line for line in log.read_text().splitlines()
-            if "SIGSTOP {" in line] if log.exists() else []
-        return [int(line.split()[0]) if follow else children(process.pid)[0] for line in lines]
-
-    wait_for(lambda: stopped() or process.poll() is not None, "the verb stands")
-    return process, stopped, stopped()[0]
+    wait_for(lambda: log.exists() and "SIGSTOP {" in log.read_text(), "the verb stands")
+    return process, children(process.pid)[0]
 
 
 def on_terminal(leader, what=b""):

@@ -59,26 +59,6 @@ def verbs():
     return " ".join(re.findall(r"^verbs_\w+='(.*)'$", (LIB / "flatq").read_text(), re.M)).split()
 
 
-def cell(text):
-    return text.replace("|", "\\|")
-
-
-def verbs_table():
-    rows = ["| verb | what it does |", "| --- | --- |"]
-    rows += [f"| `{verb}` | {cell(header(LIB / verb).text)} |" for verb in verbs()]
-    return "\n".join(rows)
-
-
-def options():
-    """{"-p, --priority NUMBER": ["push", ...]}: the verbs that take an option, in the order in which
-    the man page lists them."""
-    found = {}
-    for verb in verbs():
-        for letter, name, value, _ in header(LIB / verb).options:
-            found.setdefault(f"{letter}, {name} {value}".rstrip(), []).append(verb)
-    return dict(sorted(found.items()))
-
-
 def documented():
     """The variables that the man page has under ENVIRONMENT, where a user looks."""
     page = subprocess.run(["awk", "-f", LIB / "man/flatq.awk", LIB / "flatq"],
@@ -87,17 +67,12 @@ def documented():
         0], re.M))
 
 
-TABLES = {"verbs": verbs_table}
-
-
 def filled(page):
-    """The page with its tables as they should be."""
-    for name, table in TABLES.items():
-        page = re.sub(
-            rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)",
-            lambda found: found[1] + table() + "\n" + found[2], page, flags=re.S
-        )
-    return page
+    """The page with the table of verbs as it should be."""
+    rows = [f"| `{verb}` | {header(LIB / verb).text} |\n" for verb in verbs()]
+    begin, _, rest = page.partition("<!-- verbs -->\n")
+    end = rest[rest.index("<!-- /verbs -->"):]
+    return "".join([begin, "<!-- verbs -->\n| verb | what it does |\n| --- | --- |\n", *rows, end])
 
 
 if __name__ == "__main__":

@@ -166,7 +166,7 @@ class Runner:
         waited = [process for process in processes if process.returncode is not None]
         pids = left(*waiting) if waiting else []
         for pid in left(*waited) if waited else []:
-            carried = living.environment(pid)
+            carried = living.words(pid, "environ")
             if os.fsencode(self.home) in carried or os.fsencode(self.spool) in carried:
                 pids.append(pid)
         return pids
@@ -216,12 +216,3 @@ def put_stub(flatq, path, head, script):
     path.write_text(f"#!/bin/sh\n{head} REAL={shutil.which(path.name)}\n{script}\n")
     path.chmod(0o755)
     os.utime(path, (1e9, 1e9))
-
-
-@functools.cache
-def said_by(shell, script):
-    """What a script prints under that shell, with the programs beside it (shell_of). These, and the
-    shell's own, may do less than GNU's."""
-    env = {**os.environ, "PATH": f"{os.path.dirname(shell)}:{os.environ['PATH']}"}
-    return subprocess.run(["sh", "-c", script], executable=shell, env=env, capture_output=True,
-        stdin=subprocess.DEVNULL).stdout

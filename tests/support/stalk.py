@@ -1,8 +1,5 @@
 """Conversations with a beanstalkd, flatq's or Debian's: scripts, the replies to them, and which
-parts of the replies differ from run to run.
-
-`python3 tests/support/stalk.py` runs the scripts in which time passes with Debian's, and writes its
-replies to stalk_said.txt."""
+parts of the replies differ from run to run."""
 
 import os
 import re
@@ -10,12 +7,11 @@ import signal
 import socket
 import subprocess
 import time
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-from conftest import LIB, free, listening, need, wait_for
+from conftest import free, listening, need, wait_for
 from engine import carriers, command_of, end_launches, next_hundredth
 
 # values that are the server's own, or are measured
@@ -78,14 +74,13 @@ class Client:
             return line + self.take(len(self.got)) + b"<cut>"
         return line + self.take(size)
 
-    def ask(self, data, seconds=60.0):
+    def ask(self, data):
         self.send(data if data.endswith(b"\r\n") else data + b"\r\n")
-        return self.reply(seconds)
+        return self.reply()
 
-    def put(self, body, priority=0, delay=0, ttr=60, seconds=60.0):
+    def put(self, body, priority=0, delay=0, ttr=60):
         """The new job's id."""
-        said = self.ask(b"put %d %d %d %d\r\n%s\r\n" % (priority, delay, ttr, len(body), body),
-            seconds)
+        said = self.ask(b"put %d %d %d %d\r\n%s\r\n" % (priority, delay, ttr, len(body), body))
         assert said.startswith(b"INSERTED "), said
         return int(said.split()[1])
 
@@ -108,18 +103,6 @@ def over_tcp(flatq, door):
         theirs, _ = listener.accept()
     flatq.start(door, stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL)
     return Client(ours), theirs
-
-
-def by_socat(flatq, door, port, env=None, stderr=subprocess.DEVNULL):
-    """A door under socat, which starts a process for each connection."""
-    need("socat")
-    words = ["socat", f"TCP-LISTEN:{port},bind=127.0.0.1,reuseaddr,backlog=200,fork",
-        f"EXEC:{flatq.shell} {LIB}/{door},nofork"]
-    server = subprocess.Popen(words, env=flatq.environment(env), cwd=flatq.home,
-        stdin=subprocess.DEVNULL, stderr=stderr, start_new_session=True)
-    flatq.started.append(server)
-    wait_for(lambda: listening(port), "the door")
-    return server
 
 
 def in_pieces(theirs):
@@ -231,10 +214,10 @@ class Debians:
 
     sleep = staticmethod(time.sleep)
 
-    def __init__(self, *args):
+    def __init__(self):
         self.port = free()
-        self.process = subprocess.Popen([need("beanstalkd"), "-l", "127.0.0.1", "-p",
-            str(self.port), *args])
+        self.process = subprocess.Popen(
+            [need("beanstalkd"), "-l", "127.0.0.1", "-p", str(self.port)])
         wait_for(lambda: listening(self.port) or self.process.poll() is not None, "beanstalkd")
         assert self.process.poll() is None, "beanstalkd has ended"
 
@@ -384,12 +367,6 @@ def differences(said, replies):
         for (line, one), two in zip(said, replies, strict=True) if one != two]
 
 
-# What Debian's says where time passes, if it is right. One server of three (12 of 50, and 31 of 50
-# with a higher priority for the processor) of 1.12 misses the end of a job's time until something
-# else happens, and says DEADLINE_SOON
-SAID = Path(__file__).with_name("stalk_said.txt")
-
-
 def briefly(said):
     """A talk() without the statistics that are 0 or differ from run to run: TALKS in which no time
     passes have them all."""
@@ -397,27 +374,9 @@ def briefly(said):
 
 
 def recorded(name):
-    """Debian's replies: a line each, in which `|` is CRLF."""
-    rows = SAID.read_text().partition(f"# {name}\n")[2].partition("\n# ")[0].splitlines()
+    """What Debian's says where time passes, briefly: a line for each reply, in which `|` is
+    CRLF."""
+    said = Path(__file__).with_name("stalk_said.txt").read_text()
+    rows = said.partition(f"# {name}\n")[2].partition("\n# ")[0].splitlines()
     return [(row and row + "|").replace("\\n", "\n").replace("|", "\r\n").encode()
         for row in rows]
-
-
-def debians_say(script, count):
-    """What several of Debian's say at the same time: a Counter of replies for each line."""
-    servers = [Debians() for _ in range(count)]
-    try:
-        with ThreadPoolExecutor(count) as pool:
-            said = list(pool.map(lambda server: briefly(talk(server, script)), servers))
-        return [Counter(reply for _, reply in rows) for rows in zip(*said)]
-    finally:
-        for server in servers:
-            server.end()
-
-
-if __name__ == "__main__":
-    from stalk_talks import LONG, TALKS
-    rows = [row for name in LONG for row in (f"# {name}", *(
-        said.most_common()[0][0].decode().replace("\r\n", "|").replace("\n", "\\n")
-        .removesuffix("|") for said in debians_say(TALKS[name], 31)))]
-    SAID.write_text("\n".join(rows) + "\n")

@@ -336,6 +336,7 @@ a settle
 b*3: watch t|watch s|ignore default
 b*0: reserve-with-timeout 30
 b settle
+b*0: list-tube-used
 c: stats-tube default
 c: stats-tube t
 c: stats
@@ -344,6 +345,7 @@ a gets
 c: stats-tube default
 c: use t
 c: put 0 0 60 1|y
+b gets
 b gets
 c: stats
 b*0: reserve|use z|list-tube-used|delete #2
@@ -401,7 +403,7 @@ b: put 0 0 60 1|d
 b: reserve-with-timeout 0
 b: touch #3
 b: delete #3
-b: put 0 0 3 1|e
+b: put 0 0 4 1|e
 b: reserve
 b: reserve
 b: reserve-with-timeout 0

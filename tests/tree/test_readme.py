@@ -11,6 +11,7 @@ import pytest
 
 from conftest import LIB, ROOT, need, wait_for
 from servers import Redis, module
+from test_setup import executable
 
 from crash.gate.processes import kill
 
@@ -49,12 +50,6 @@ def run(tmp_path, flatq_dir, items, **more):
         stderr=subprocess.STDOUT, timeout=100, env={"PATH": f"{tmp_path}/bin:{os.environ['PATH']}",
         "HOME": str(tmp_path), "FLATQ_DIR": str(flatq_dir), "FLATQ_SYNC": "off", **more})
     return done.stdout.decode()
-
-
-def executable(path, script):
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(f"#!/bin/sh\n{script}\n")
-    path.chmod(0o755)
 
 
 def commands(text):

@@ -26,6 +26,7 @@ def make(*words, **more):
 
 
 def executable(path, script):
+    path.parent.mkdir(exist_ok=True)
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
 

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from conftest import ROOT, Result, need, said_by, wait_for
+from conftest import ROOT, Result, left, need, wait_for
 from engine import alive, carriers, children, lies, push, refused, runs, stopped_by
 from servers import here_too
 
-from flatq import Busy, Invalid, Queue
+from flatq import Invalid, Queue
 from flatq.worker import Worker
 
 NOTE = 'printf "%s " "$(cat)" >>"$0"'
@@ -55,8 +55,8 @@ def test_detached_with_a_pid_file(shell, flatq, spool, tmp_path):
     words = ["--pid-file", file, "-d", "0", "--", "sh", "-c",
         f'while [ -e "{hold}" ]; do sleep 0.02; done; echo said; {NOTE}', done]
     # if setsid does not fork, the shell starts it in the background, and the worker ignores QUIT
-    forks = said_by(shell, "setsid --fork true && echo it does")
-    numbers = (signal.SIGQUIT, signal.SIGTERM) if forks else (signal.SIGTERM,)
+    forks = subprocess.run([shell, "-c", "setsid --fork true"], env=flatq.env, capture_output=True)
+    numbers = (signal.SIGTERM,) if forks.returncode else (signal.SIGQUIT, signal.SIGTERM)
     for number in numbers:
         assert started(flatq, *words) == Result(0, b"", b"")
         pid = int(file.read_text())
@@ -177,7 +177,7 @@ def test_what_a_detached_worker_refuses_and_says(flatq, tmp_path):
 # ---- flatq.Worker
 
 MODULE = '''
-import os, sys, time
+import functools, os, sys, time
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -202,6 +202,19 @@ def hold(body):
 
 async def later(body):
     note(body)
+
+def plain(job):
+    return functools.wraps(job)(lambda body: job(body))
+
+awaited = plain(later)
+
+@plain
+async def each(body):
+    yield note(body)
+
+@plain
+def behind(body):
+    yield note(body)
 
 def several(body):
     yield note(body)
@@ -305,60 +318,15 @@ def test_former_names(shop):
     assert [warning.filename for warning in said] == [__file__] * 3
 
 
-def test_what_is_ignored_stays_so(monkeypatch, tmp_path):
-    """Under nohup, HUP is ignored. The worker and its command must go on ignoring it."""
-    script = f"cat /proc/{os.getpid()}/status /proc/$$/status >{tmp_path}/status; exit 75"
-    monkeypatch.setattr(Worker, "command", lambda self: ["sh", "-c", script])
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        with pytest.raises(Busy):
-            Worker("os:getpid").run()
-    finally:
-        signal.signal(signal.SIGHUP, before)
-    ignored = re.findall(r"^SigIgn:\s+(\w+)$", (tmp_path / "status").read_text(), re.M)
-    assert [int(mask, 16) >> signal.SIGHUP - 1 & 1 for mask in ignored] == [1, 1]
-
-
-BEHIND = """
-import functools, pathlib
-def plain(job):
-    return functools.wraps(job)(lambda body: job(body))
-def note(body):
-    pathlib.Path("done").write_text("done")
-class Shop:
-    def __call__(self, body):
-        yield note(body)
-class Later:
-    def __await__(self):
-        note(None)
-        return iter(())
-@plain
-def behind(body):
-    yield note(body)
-@plain
-async def each(body):
-    yield note(body)
-shop = Shop()
-later = plain(lambda body: Later())
-"""
-
-
-def as_command(flatq, shop, path, **more):
-    """The command that `work` runs for a job function, with a message."""
-    names = {"FLATQ_ID": "1", "FLATQ_QUEUE": "default", "FLATQ_TRIES": "1"}
-    return subprocess.run([sys.executable, "-m", "flatq.worker", path], input=b"bad", cwd=shop,
-        stdout=subprocess.PIPE, timeout=100, env=flatq.environment(names), **more)
-
-
-@pytest.mark.parametrize("job, status, ran", [("behind", 127, False), ("each", 127, False),
-    ("shop", 127, False), ("later", 0, True)])
-def test_a_function_that_does_nothing_until_it_is_awaited_or_read(flatq, shop, job, status, ran):
+@pytest.mark.parametrize("job, status", [("behind", 69), ("each", 69), ("awaited", 0)])
+def test_a_function_that_does_nothing_until_it_is_awaited_or_read(flatq, shop, job, status):
     """Behind a decorator nobody sees that before it is called. The message would be deleted, and
     nothing done."""
-    (shop / "flatq_behind.py").write_text(BEHIND)
-    done = as_command(flatq, shop, f"flatq_behind:{job}", stderr=subprocess.PIPE)
-    assert (done.returncode, (shop / "done").exists()) == (status, ran), done
-    assert done.stderr.count(b"\n") == (status != 0), done
+    push(flatq, b"job")
+    flatq("work", "-w", "0", "--", sys.executable, "-m", "flatq.worker", f"flatq_shop:{job}",
+        cwd=shop, check=status)
+    assert noted(shop) == ["job:default:1"] * (not status)
+    assert (flatq("list", "default").out == b"") == (not status)
 
 
 @pytest.mark.parametrize("threads", [False, True])
@@ -444,10 +412,10 @@ def test_an_interpreter_that_ends(flatq, shop, numbers):
     (signal.SIGQUIT, []), (signal.SIGTERM, []), (signal.SIGTERM, ["in_process"])])
 def test_a_script_that_is_a_worker(flatq, shop, spool, number, words):
     """The script passes its signals on: a waiting worker stops at once, a working one after its
-    job."""
-    start = functools.partial(subprocess.Popen,
-        [sys.executable, shop / "flatq_shop.py", "hold", *words],
-        env=flatq.env, stdout=subprocess.PIPE, text=True)
+    job. HUP is ignored, as under nohup."""
+    start = functools.partial(subprocess.Popen, ["sh", "-c", "trap '' HUP; exec \"$@\"", "-",
+        sys.executable, shop / "flatq_shop.py", "hold", *words], env=flatq.env, stdout=subprocess.PIPE,
+        text=True, start_new_session=True)
     idler = start()
     wait_for(lambda: lies(spool).get("wait"), "it waits")
     idler.send_signal(number)
@@ -456,6 +424,8 @@ def test_a_script_that_is_a_worker(flatq, shop, spool, number, words):
     push(flatq, b"second")
     worker = start()
     wait_for((shop / "begun").exists, "it works")
+    for one in left(worker):
+        os.kill(one, signal.SIGHUP)
     worker.send_signal(number)
     # the worker must not end before its job: it gets 0.2 s to do so
     with pytest.raises(subprocess.TimeoutExpired):

@@ -1,5 +1,5 @@
-"""Faulty clients of the line door, over real ncat: cut off, reset, gone before the answer, 200 at
-once. Silent ones, slow ones and those that send too much are in tests/doors.
+"""Faulty clients of the line door, over real ncat: cut off, reset, gone before the answer. Silent
+ones, slow ones, many at once and those that send too much are in tests/doors.
 
 The scenario is what the client does, the fault how the door serves (MODES), and the point a seed,
 which chooses where a client is cut off. After a trial, no acknowledged message may be lost or
@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
-import os
 import random
 import re
 import select
@@ -22,11 +20,8 @@ import socket
 import struct
 import subprocess
 import tempfile
-import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from ..gate.processes import carriers, kill, listening, wait_for
@@ -37,56 +32,32 @@ from ..trials import Family, Options, Seen, Trial
 #: ./launch alone, and with -k
 MODES = ("one by one", "side by side")
 QUEUE = "jobs"
-MOST = 100_000  # bytes of a message: launch -z
-IDLE = 4  # seconds: launch -i
-PATIENCE = 60.0  # seconds to wait for something before it counts as missing
-AT_ONCE = 200
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close() sends RST
-_HELD: list[socket.socket] = []
-ACKNOWLEDGED = re.compile(rb"[1-9]\d*( dup)?\n")
-
-
-@functools.lru_cache(maxsize=1)
-def _ports(pid: int) -> Iterator[int]:
-    # Every 61st, of those that no other process takes: as long as it runs, it holds the socket of
-    # that name. So a port is free again when its door restarts
-    for first in range(61):
-        name = socket.socket(socket.AF_UNIX)
-        with contextlib.suppress(OSError):
-            name.bind(f"\0flatq ports {first}")
-            _HELD.append(name)
-            return itertools.cycle(range(20000 + first, 32000, 61))
-        name.close()
-    raise AssertionError("61 processes hold all ports")
 
 
 def free() -> int:
-    """A port of 127.0.0.1 that nobody listens on, each time another: of those below what the system
-    gives to connections, so that it stays free where it is used again."""
-    for port in _ports(os.getpid()):
+    """A port of 127.0.0.1 that nobody listens on: one of those below what the system gives to
+    connections, so that it stays free where it is used again."""
+    while True:
+        port = random.SystemRandom().randrange(20000, 32000)
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
             return port
-    raise AssertionError("cycle() has no end")
 
 
 class Door:
     """A running ./launch on a free port of 127.0.0.1, with a spool of its own below `top`."""
 
     def __init__(self, system: System, mode: str, top: Path) -> None:
-        self.system, self.mode, self.spool, self.said_to = system, mode, top / "spool", top / "said"
-        self.port = free()
-        launch = next(path for path in (system.lib / "launch", system.lib.parent / "launch")
-            if path.exists())
-        options = ["-p", str(self.port), "-i", str(IDLE), "-z", str(MOST),
-            *(["-k", "-m", str(AT_ONCE + 50)] if mode == "side by side" else [])]
+        self.system, self.spool, self.said_to, self.port = (system, top / "spool", top / "said",
+            free())
         with self.said_to.open("wb") as said:
-            self.process = subprocess.Popen(["sh", str(launch), *options],
+            self.process = subprocess.Popen(["sh", str(system.lib.parent / "launch"), "-p",
+                str(self.port), "-i", "4", *["-k"] * (mode == "side by side")],
                 env=system.environment(self.spool), stdin=subprocess.DEVNULL, stdout=said,
                 stderr=said, start_new_session=True)
 
     def __enter__(self) -> Door:
-        wait_for(lambda: listening(self.port) or self.process.poll() is not None, "the door",
-            PATIENCE)
+        wait_for(lambda: listening(self.port) or self.process.poll() is not None, "the door")
         assert self.process.poll() is None, self.said()
         return self
 
@@ -118,18 +89,18 @@ class Door:
         served meanwhile; in the end the handler has ended."""
         def attempt() -> tuple[socket.socket, list[int]] | None:
             with contextlib.suppress(ConnectionRefusedError, ConnectionResetError):
-                client = socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
+                client = socket.create_connection(("127.0.0.1", self.port), timeout=60)
                 client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                wait_for(lambda: refused(client) or self.handlers(), "a handler", PATIENCE)
+                wait_for(lambda: refused(client) or self.handlers(), "a handler")
                 if found := self.handlers():
                     return client, found
                 client.close()
             return None
 
-        client, found = wait_for(attempt, "a connection", PATIENCE)
+        client, found = wait_for(attempt, "a connection")
         with client:
             yield client, found
-        wait_for(lambda: not self.handlers(), "the end of the handlers", PATIENCE)
+        wait_for(lambda: not self.handlers(), "the end of the handlers")
 
     def unread(self, client: socket.socket) -> bool:
         """Whether what the client has sent is still unread."""
@@ -153,7 +124,7 @@ class Door:
             client.sendall(request[:-1])
             with paused(pids):
                 client.sendall(request[-1:])
-                wait_for(lambda: not self.unread(client), "ncat has read the request", PATIENCE)
+                wait_for(lambda: not self.unread(client), "ncat has read the request")
                 end(client, reset)
 
     def ask(self, request: bytes) -> bytes:
@@ -224,18 +195,8 @@ def bytes_of(rng: random.Random, size: int) -> bytes:
 # ---- what clients do: each returns the messages that must be in the queue, and that may be
 
 Result = tuple[list[bytes], list[bytes]]
-Fault = Callable[[Door, random.Random], Result]
-CLIENTS: dict[str, Fault] = {}
 
 
-def fault(name: str) -> Callable[[Fault], Fault]:
-    def enter(function: Fault) -> Fault:
-        CLIENTS[name] = function
-        return function
-    return enter
-
-
-@fault("cut in the line")
 def cut_in_the_line(door: Door, rng: random.Random) -> Result:
     """Lines that were cut: one then names another queue, one lacks only its newline. The door must
     not carry out any of them."""
@@ -264,11 +225,6 @@ def cut_in_the_body(door: Door, rng: random.Random, reset: bool) -> Result:
     return there, maybe
 
 
-CLIENTS["cut in the body"] = functools.partial(cut_in_the_body, reset=False)
-CLIENTS["reset in the body"] = functools.partial(cut_in_the_body, reset=True)
-
-
-@fault("gone before the answer")
 def gone_before_the_answer(door: Door, rng: random.Random) -> Result:
     there = store(door, bytes_of(rng, 30), bytes_of(rng, 90_000), bytes_of(rng, 3))
     for verb in (b"pop", b"reserve -t 1", b"@pop", b"pop -l -n 2", b"drain"):
@@ -276,78 +232,48 @@ def gone_before_the_answer(door: Door, rng: random.Random) -> Result:
     return there, []
 
 
-@fault("many at once")
-def many_at_once(door: Door, rng: random.Random) -> Result:
-    """AT_ONCE clients under -k, and 20 in the loop, in one instant; each pushes a message of its
-    own. A client beyond the ten that ncat lets wait believes to be connected, and may be reset in
-    the end. So it cannot know whether it was heard, and pushes with a key until it is told."""
-    count = AT_ONCE if door.mode == "side by side" else 20
-    bodies = [b"%d %s" % (number, bytes_of(rng, 20)) for number in range(count)]
-    together = threading.Barrier(count)
-
-    def client(number: int, body: bytes) -> None:
-        request = b"push -k many%d -n %d jobs\n" % (number, len(body)) + body
-        patience, end = 6.0, time.monotonic() + 3 * PATIENCE
-        together.wait(PATIENCE)
-        while time.monotonic() < end:
-            try:
-                address = ("127.0.0.1", door.port)
-                with socket.create_connection(address, timeout=patience) as connection:
-                    # A client that gives up resets the connection, so nothing from it arrives later
-                    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
-                    connection.sendall(request)
-                    if said := connection.recv(100):
-                        assert ACKNOWLEDGED.fullmatch(said), said
-                        return
-            except (ConnectionError, TimeoutError):
-                patience = min(2 * patience, 24.0)
-            time.sleep(0.005 * (number % 20))  # not all at once again
-        raise AssertionError(f"client {number} was not served in {3 * PATIENCE:g} s")
-
-    with ThreadPoolExecutor(count) as threads:
-        list(threads.map(client, range(count), bodies))
-    wait_for(lambda: not door.handlers(), "the end of the handlers", PATIENCE)
-    return bodies, []
+CLIENTS: dict[str, Callable[[Door, random.Random], Result]] = {
+    "cut in the line": cut_in_the_line,
+    "cut in the body": functools.partial(cut_in_the_body, reset=False),
+    "reset in the body": functools.partial(cut_in_the_body, reset=True),
+    "gone before the answer": gone_before_the_answer}
 
 
-def judge(door: Door, name: str, seed: int) -> list[str]:
+def judge(door: Door, name: str, rng: random.Random) -> None:
     """Serve such a client. A message that was reserved and not delivered is back at once, or when
-    its lease of a second is over; ten seconds later it is lost."""
-    try:
-        must, may = CLIENTS[name](door, random.Random(f"{name}.{door.mode}.{seed}"))
-        got: list[bytes] = []
+    its lease of a second is over; ten seconds later it is lost. Raises AssertionError."""
+    must, may = CLIENTS[name](door, rng)
+    got: list[bytes] = []
 
-        def back() -> bool:
-            got.extend(content(door))
-            return not Counter(must) - Counter(got)
+    def back() -> bool:
+        got.extend(content(door))
+        return not Counter(must) - Counter(got)
 
-        with contextlib.suppress(AssertionError):
-            wait_for(back, "what was acknowledged", 10)
-        lost, more = Counter(must) - Counter(got), Counter(got) - Counter(must) - Counter(may)
-        assert not lost, f"lost: {[body[:40] for body in lost]}"
-        assert not more, f"stored, or twice: {[(len(body), body[:40]) for body in more]}"
-        assert ACKNOWLEDGED.fullmatch(door.ask(b"push probe\nprobe")), "the door does not serve"
-        assert door.ask(b"pop probe\n") == b"probe", "the door does not hand out"
-    except (AssertionError, OSError) as error:
-        return [f"{error or type(error).__name__}\n" + "\n".join(door.said().splitlines()[-8:])]
-    return []
+    with contextlib.suppress(AssertionError):
+        wait_for(back, "what was acknowledged", 10)
+    lost, more = Counter(must) - Counter(got), Counter(got) - Counter(must) - Counter(may)
+    assert not lost, f"lost: {[body[:40] for body in lost]}"
+    assert not more, f"stored, or twice: {[(len(body), body[:40]) for body in more]}"
+    assert re.fullmatch(rb"\d+\n", door.ask(b"push probe\nprobe")), "the door does not serve"
+    assert door.ask(b"pop probe\n") == b"probe", "the door does not hand out"
 
 
 def run(trial: Trial, system: System, work: Path, every: bool) -> Seen:
     """At a door of its own."""
-    name = trial.scenario
     with tempfile.TemporaryDirectory(prefix="clients.", dir=work) as top, Door(system, trial.fault,
             Path(top)) as door:
-        wrong = judge(door, name, trial.numbers[0])
-        return Seen(name, wrong, after=trees.take(door.spool), said=door.said())
+        wrong = []
+        try:
+            judge(door, trial.scenario, random.Random(f"{trial}"))
+        except (AssertionError, OSError) as error:
+            wrong = [f"{error!r}\n" + "\n".join(door.said().splitlines()[-8:])]
+        return Seen(trial.scenario, wrong, after=trees.take(door.spool), said=door.said())
 
 
 def trials(system: System, name: str, options: Options, work: Path) -> list[Trial]:
     """Without a limit, five in each mode."""
-    points = [(mode, options.seed + number) for number in range(1, 6) for mode in MODES
-        if options.wants(mode)]
-    return [Trial("clients", name, mode, str(seed)) for mode, seed in options.sample(points, name,
-        lambda one: one[0])]
+    return options.trials("clients", name, [(mode, options.seed + number) for number in range(1, 6)
+        for mode in MODES if options.wants(mode)])
 
 
 FAMILY = Family(MODES, lambda system: () if system.baseline else [*CLIENTS], trials, run, 60,

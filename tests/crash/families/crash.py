@@ -7,9 +7,10 @@ end)."""
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 from .. import memo
 from ..gate import faults, gate
 from ..judge import oracle, trees
-from ..scenarios import BESIDE, NAMED, Scenario, System, Words, build
+from ..scenarios import ARTICLES, BESIDE, NAMED, SCENARIOS, Scenario, System, Words, build
 from ..trials import Family, Options, Seen, Trial
 
 #: Exit codes that a verb may end with when a call of it has failed.
@@ -36,8 +37,7 @@ FAILURES = re.compile(rb"^(?:INTERNAL_ERROR|OUT_OF_MEMORY|(?:HTTP/1\.1 )?5\d\d)\
 
 
 def names(system: System) -> list[str]:
-    return [name for name, one in NAMED.items() if not one.others
-        and (one.tells or not system.baseline)]
+    return [*(ARTICLES if system.baseline else SCENARIOS)]
 
 
 def plain(system: System) -> list[str]:
@@ -46,31 +46,26 @@ def plain(system: System) -> list[str]:
 
 
 def reads(system: System) -> list[str]:
-    return plain(system) if system.baseline else [*plain(system), BESIDE.name]
+    return plain(system) + [BESIDE.name] * (not system.baseline)
 
 
 def _trials(family: str, known: Sequence[str], system: System, name: str, options: Options,
-        work: Path) -> Iterator[Trial]:
+        work: Path) -> list[Trial]:
     """Every fault at every call. Of a scenario that syncs, only at its syncs: elsewhere it leaves
     what the same scenario leaves that does not."""
-    # The script of a scenario that tells prints what the judge reads
     wanted = [fault for fault in known if options.wants(fault)
-        and not (NAMED[name].tells and fault in faults.OUTPUT)
         # Of several verbs, one would say what is true because another one failed; doctor sets a
         # flat file aside
         and not (NAMED[name].act[0] in ("sh", "doctor") and fault == "read EIO lasting")]
     points: list[tuple[str, int]] = []
     undisturbed(system, name, work)
-    for kinds in {faults.kinds(fault) for fault in wanted}:
-        for whole in (False, True):
-            some = [fault for fault in wanted if faults.kinds(fault) == kinds
-                and faults.kills(fault) == whole]
-            if some:
-                found = struck(system, name, work) if whole else calls(system, name, work, kinds)
-                points += faults.points([call for call in found if options.hits(call)
-                    and (NAMED[name].sync == "off" or call.kind == "sync")], some)
-    for fault, point in options.sample(sorted(points), name, lambda one: faults.kind(one[0])):
-        yield Trial(family, name, fault, str(point))
+    for some in (list(group) for _, group in itertools.groupby(wanted,
+            lambda fault: (faults.kinds(fault), faults.kills(fault)))):
+        found = (struck(system, name, work) if faults.kills(some[0])
+            else calls(system, name, work, faults.kinds(some[0])))
+        points += faults.points([call for call in found if options.hits(call)
+            and (NAMED[name].sync == "off" or call.kind == "sync")], some)
+    return options.trials(family, name, sorted(points))
 
 
 # ---- the runs
@@ -83,9 +78,7 @@ def built(system: System, scenario: Scenario, work: Path) -> tuple[trees.Tree, W
         spool = work / f"base.{os.getpid()}"
         trees.remove(spool)
         words = build(system, scenario, spool)
-        tree = trees.take(spool)
-        trees.remove(spool)
-        return tree, words
+        return trees.take(spool), words
 
     return memo.once(work, ("base", system, scenario.name), make)
 
@@ -118,7 +111,7 @@ class Moment:
         answer = self.call.paths == ("<stdout>",)
         call = replace(self.call, fate="torn" if torn else "killed", data=None)
         result = gate.Result(-9, self.stdout + (data if answer else b""), self.stderr,
-            [*self.before, call], fired=1, killed=True)
+            [*self.before, call])
         if answer or not torn:
             return result, self.tree
         return result, trees.written(self.tree, call.paths[0], call.offset or 0, data)
@@ -152,13 +145,12 @@ def undisturbed(system: System, scenario: str, work: Path) -> None:
         spool, given = place(work), NAMED[scenario]
         whole = act(system, words, fresh(tree, work), given.sync)
         wrong = [] if whole.status == 0 else [f"exit {whole.status}: {whole.stderr!r}"]
-        if (not re.search(given.says, whole.stdout) or
+        if not system.baseline and (not re.search(given.says, whole.stdout) or
                 given.new and not given.says and not oracle.stored(whole.stdout)):
             wrong.append(f"not acknowledged: {whole.stdout!r}")
         wrong = wrong or oracle.at_once(given, spool, whole.stdout)
-        wrong = wrong or oracle.judge(system, oracle.expected(given, True, whole.stdout),
-            trees.take(spool), spool, then_push=False)
-        trees.remove(spool)
+        wrong = wrong or oracle.recoveries(system, oracle.expected(given, True, whole.stdout),
+            trees.take(spool), spool, False)
         return wrong
 
     if wrong := memo.once(work, ("undisturbed", system, scenario), find):
@@ -190,7 +182,7 @@ def _moments(system: System, scenario: str, work: Path) -> dict[int, Moment]:
         found[call.seq] = Moment(call, tuple(before), stdout, stderr, trees.take(place(work)))
         before.append(replace(call, data=None))
 
-    act(system, words, fresh(tree, work), NAMED[scenario].sync, each=keep, record_data=True)
+    act(system, words, fresh(tree, work), NAMED[scenario].sync, each=keep)
     return found
 
 
@@ -202,7 +194,7 @@ def wreck(system: System, scenario: str, name: str, point: int,
     fault, kinds = faults.make(name, point), faults.kinds(name)
     if faults.kills(name):
         moment = _moments(system, scenario, work).get(point)
-        if not moment or not fault.strikes(moment.call):
+        if not moment or not fault.strikes(moment.call, point - 1):
             return gate.Result(), trees.Tree((), False)
         return moment.killed(fault)
     known = calls(system, scenario, work, kinds)
@@ -223,10 +215,13 @@ def manners(scenario: Scenario, fault: str, result: gate.Result) -> list[str]:
     if result.timed_out:
         return ["hangs"]
     wrong = []
+    # Of several verbs, one says what is true because another one failed
+    if result.status in UNTRUE and (fault in faults.READS or scenario.act[0] != "sh"):
+        wrong.append(f"said {result.status} because of {fault}")
     if fault in faults.READS:
         untrue = UNTRUTHS.findall(FAILURES.split(result.stdout)[0]) if scenario.says else []
-        if result.status in UNTRUE or len(untrue) > scenario.denies:
-            wrong.append(f"said {result.status} {untrue} of what it could not read")
+        if len(untrue) > scenario.denies:
+            wrong.append(f"said {untrue} of what it could not read")
     own = SHELLS_OWN if fault == "no process" else ()
     if result.status > 0 and result.status not in (*CODES, *own):
         wrong.append(f"exit {result.status}: {result.stderr[:200]!r}")
@@ -262,7 +257,6 @@ def run(trial: Trial, system: System, work: Path, every: bool) -> Seen:
     if acked:
         wrong += oracle.at_once(scenario, fresh(tree, work), result.stdout)
     wrong += oracle.recoveries(system, ledger, tree, place(work), every, boot=fault == "kill")
-    trees.remove(place(work))
     return Seen(call, wrong, base(system, trial.scenario, work)[0], tree, result.calls,
         f"{call}: exit {result.status}, said {result.stdout[:200]!r}, {result.stderr[:400]!r}")
 

@@ -19,15 +19,15 @@ import signal
 import struct
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from . import crash, power
 from .. import memo
 from ..gate import gate
+from ..gate.processes import wait_for
 from ..judge import trees
 from ..scenarios import NAMED, System
 from ..trials import Family, Options, Seen, Trial
@@ -38,14 +38,20 @@ FAULTS = ("ext4", "ext4, its log flushed")
 #: As FS_IOC_SHUTDOWN counts: 1: the log of the file system reaches the disk, data does not; 2:
 #: neither does.
 LOG, NOTHING = 1, 2
-_SHUTDOWN, _NEWNS, _PRIVATE, _PDEATHSIG = 0x8004587D, 0x20000, 0x4000 | 1 << 18, 1
+_SHUTDOWN, _NEWNS, _PDEATHSIG = 0x8004587D, 0x20000, 1
 _SIZE = 320 << 20  # bytes, nearly all of it a hole
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-def _libc(name: str, *args: Any) -> None:
+def _libc(name: str, *args: int) -> None:
     if getattr(_LIBC, name)(*args) != 0:
         raise OSError(ctypes.get_errno(), f"{name}: {os.strerror(ctypes.get_errno())}")
+
+
+def _run(*words: object) -> None:
+    done = subprocess.run([str(word) for word in words], capture_output=True, timeout=60)
+    if done.returncode:
+        raise OSError(f"{words[0]}: {done.stderr.decode(errors='replace').strip()}")
 
 
 def _mkfs() -> str | None:
@@ -61,12 +67,8 @@ class Disk:
         with image.open("wb") as file:
             file.truncate(_SIZE)
         try:
-            for words in ([_mkfs(), "-q", "-F", "-E", "nodiscard", image],
-                    ["mount", "-o", "loop", image, self.path]):
-                subprocess.run(words, check=True, capture_output=True, timeout=60)
-        except subprocess.CalledProcessError as error:
-            raise OSError(error.returncode,
-                f"{words[0]}: {error.stderr.decode(errors='replace').strip()}") from error
+            _run(_mkfs(), "-q", "-F", "-E", "nodiscard", image)
+            _run("mount", "-o", "loop", image, self.path)
         finally:
             image.unlink()
         [self.device] = [line.split()[0] for line in Path("/proc/self/mounts").read_text(
@@ -74,17 +76,16 @@ class Disk:
         self.loop = os.open(self.device, os.O_RDONLY)  # the device clears itself once it is closed
 
     def mount(self) -> None:
-        _libc("mount", self.device.encode(), os.fsencode(self.path), b"ext4", 0, None)
+        _run("mount", self.device, self.path)
 
     def unmount(self) -> None:
-        bound = time.monotonic() + 60
-        while True:
-            try:
-                return _libc("umount2", os.fsencode(self.path), 0)
-            except OSError as error:  # EBUSY: a killed process is just ending
-                if error.errno != 16 or time.monotonic() > bound:
-                    raise
-                time.sleep(0.002)
+        def unmounted() -> bool:
+            with contextlib.suppress(OSError):  # it is busy: a killed process is just ending
+                _run("umount", self.path)
+                return True
+            return False
+
+        wait_for(unmounted, "the disk is free")
 
     def cut(self, flush: int) -> None:
         """Cut the power: nothing that is not on the image by now will get there."""
@@ -94,7 +95,7 @@ class Disk:
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
-            self.unmount()
+            _run("umount", self.path)
         os.close(self.loop)
 
 
@@ -107,17 +108,18 @@ def cut(trial: Trial, system: System, every: bool, disk: Disk, work: Path) -> Se
     calls = power.play(system, words, state).calls
     shutil.rmtree(state)
     power.make_box(tree, box)
-    subprocess.run(["sync", "-f", box], check=True)
+    _run("sync", "-f", box)
     point = 1 + trial.numbers[0] * len(calls) // 1000  # behind the last one, the act has ended
     result = power.play(system, words, box, gate.Fault("kill_tree", point))
     disk.cut(LOG if trial.fault.endswith("flushed") else NOTHING)
-    status, said = None if result.killed else result.status, result.stdout
     disk.unmount()
     disk.mount()
     left = trees.take(box / "s")
-    wrong = power.Owed(status == 0, said).check(system, scenario, left, state, every)
+    owed = power.Owed(result.status == 0, result.stdout)
+    wrong = owed.check(system, scenario, left, state, every)
     call = str(calls[point - 1]) if point <= len(calls) else "the end"
-    return Seen(call, wrong, before, left, result.calls, f"cut at {call}, said {said!r}")
+    return Seen(call, wrong, before, left, result.calls,
+        f"cut at {call}, said {result.stdout!r}")
 
 
 def run(trial: Trial, system: System, work: Path, every: bool) -> Seen:
@@ -126,10 +128,8 @@ def run(trial: Trial, system: System, work: Path, every: bool) -> Seen:
 
 def trials(system: System, name: str, options: Options, work: Path) -> list[Trial]:
     """Without a limit, ten of each fault."""
-    points = [(fault, point) for fault in FAULTS if options.wants(fault)
-        for point in range(0, 1001, 100)]
-    return [Trial("cuts", name, fault, str(point)) for fault, point in options.sample(points, name,
-        lambda one: one[0])]
+    return options.trials("cuts", name, [(fault, point) for fault in FAULTS if options.wants(fault)
+        for point in range(0, 1001, 100)])
 
 
 def _on_disk(task: Callable[[Disk, Path], T], work: Path, parent: int) -> T:
@@ -137,7 +137,7 @@ def _on_disk(task: Callable[[Disk, Path], T], work: Path, parent: int) -> T:
     if os.getppid() != parent:
         raise OSError("the parent has gone")
     _libc("unshare", _NEWNS)
-    _libc("mount", None, b"/", None, ctypes.c_ulong(_PRIVATE), None)
+    _run("mount", "--make-rprivate", "/")
     disk = Disk(work)
     try:
         return task(disk, work)

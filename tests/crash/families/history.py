@@ -13,8 +13,6 @@ Kinds
              are used twice
     bound    a queue that holds six messages at most; samples under its lock, under which no message
              can be added
-    clock    an uptime of its own (FLATQ_PROC), which is set forward while operations run; between
-             two halves the system "restarts", and the wall clock is set back or forward
 """
 from __future__ import annotations
 
@@ -24,7 +22,6 @@ import itertools
 import os
 import random
 import re
-import shutil
 import signal
 import subprocess
 import tempfile
@@ -36,15 +33,15 @@ from pathlib import Path
 
 from ..gate import processes
 from ..judge import history_model, layout, trees
-from ..judge.history_events import BOOT, Event, Message
+from ..judge.history_model import Event, Message
 from ..scenarios import System
 from ..trials import Family, Options, Seen, Trial
 
 QUEUE = "q"
 BOUND = 6
 PACE = 0.022  # seconds: how long a verb is believed to take before one was struck
-DEADLINE = 120.0  # seconds after which an operation counts as hanging, and the history ends
-WALL = 1_700_000_000  # what `date` says in the first half of a `clock`
+DEADLINE = 120.0  # seconds after which an operation counts as hanging
+REBOOT = 1e9  # seconds: longer than any lease, which a restart ends
 
 
 @dataclass(frozen=True)
@@ -71,84 +68,43 @@ class Fault:
         return True
 
 
-class Clock:
-    """The uptime, in seconds: the system's, or one that the history advances. That is later than
-    the system's, or a process would seem to have begun after it got a message."""
-
-    def __init__(self, path: Path | None = None) -> None:
-        self.path, self.boot, self.low, self.high = path, 0, 0.0, 0.0
-        self.base = time.clock_gettime(time.CLOCK_BOOTTIME) + 100_000
-        if path:
-            random_path = path / "sys/kernel/random"
-            random_path.mkdir(parents=True)
-            (random_path / "uuid").symlink_to("/proc/sys/kernel/random/uuid")
-            self.restart(0)
-
-    def span(self) -> tuple[float, float]:
-        """No less and no more than what a process can read now, and BOOT more after each
-        restart."""
-        if not self.path:
-            self.high = time.clock_gettime(time.CLOCK_BOOTTIME)
-            self.low = self.high - 0.01
-        return self.boot * BOOT + self.low, self.boot * BOOT + self.high
-
-    def advance(self, seconds: float) -> None:
-        assert self.path
-        self.high = self.low + seconds
-        new = self.path / "uptime.new"
-        new.write_text(f"{self.high:.2f} {self.high:.2f}\n")
-        new.rename(self.path / "uptime")
-        self.low = self.high
-
-    def restart(self, boot: int) -> None:
-        """Only while nothing runs."""
-        assert self.path
-        self.boot, self.low = boot, self.base
-        (self.path / "sys/kernel/random/boot_id").write_text(f"boot-{boot}\n")
-        self.advance(10.0 if boot else 5000.0)
-
-
-class Over(Exception):
-    """An operation hangs: the history ends here."""
-
-
 @dataclass
 class History:
-    """The running one: its spool, its clock, what has happened."""
+    """The running one: its spool, what has happened."""
 
     system: System
     kind: str
     seed: int
     spool: Path
-    clock: Clock
-    environment: dict[str, str]
     deadline: float = DEADLINE
     events: list[Event] = field(default_factory=list)
     messages: dict[int, Message] = field(default_factory=dict)
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     samples: list[tuple[float, int]] = field(default_factory=list)
-    broken: list[str] = field(default_factory=list)
     # seconds, by verb: how long it takes, as far as strikes have shown
     paces: dict[str, float] = field(default_factory=dict)
     # by worker: a receipt that is no longer its own
     stale: dict[str, str] = field(default_factory=dict)
     claimed: int = 0  # no offset before it is given any more
+    later: float = 0.0  # seconds: what comes after a restart is by so much later
+
+    def now(self) -> float:
+        return time.monotonic() + self.later
 
     def perform(self, words: Sequence[str], data: bytes = b"", fault: Fault | None = None, *,
             who: str = "", messages: Sequence[Message] = (), receipt: str = "") -> Event:
-        """One operation, to its end or to the end of its whole group."""
-        if self.broken:
-            raise Over
+        """One operation, to its end or to the end of its whole group. Raises AssertionError or
+        subprocess.TimeoutExpired if that does not come: then there is no history."""
         self.messages.update((message.number, message) for message in messages)
         event = Event(who, tuple(words), fault=fault.kind if fault else "",
             messages=tuple(m.number for m in messages), receipt=receipt)
-        event.start, event.up_start = time.monotonic(), self.clock.span()[0]
+        event.start = self.now()
         # A file, so that it has its input before it is struck
         with open(os.memfd_create("input"), "r+b") as stdin:
             stdin.write(data)
             stdin.seek(0)
-            process = subprocess.Popen(self.system.argv(words), env=self.environment,
-                cwd=self.spool.parent, start_new_session=True, stdin=stdin,
+            process = subprocess.Popen(self.system.argv(words), cwd=self.spool.parent,
+                env=self.system.environment(self.spool), start_new_session=True, stdin=stdin,
                 stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         if fault:
             pace = self.paces.get(event.verb, PACE)
@@ -158,19 +114,15 @@ class History:
             self.paces[event.verb] = pace * (1.1 if fault.strike(process) else 0.7)
         try:
             event.out, event.err = process.communicate(timeout=self.deadline)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            event.out, event.err = process.communicate()
-            self.broken.append(f"{who}: {' '.join(words)}: not over after {self.deadline:g} s")
+            if process.returncode == -signal.SIGKILL:
+                processes.wait_for(lambda: not processes.left(processes.GROUP, process.pid),
+                    f"the end of the killed {event.verb}", self.deadline)
+        except (AssertionError, subprocess.TimeoutExpired):
+            processes.kill(processes.left(processes.GROUP, process.pid))
+            process.wait()
+            raise
         event.status, event.killed = process.returncode, process.returncode == -signal.SIGKILL
-        end = time.monotonic() + self.deadline
-        while event.killed and processes.left(processes.GROUP, process.pid):
-            if time.monotonic() > end:
-                self.broken.append(f"{who}: {' '.join(words)}: killed, and something of it goes on")
-                os.killpg(process.pid, signal.SIGKILL)
-                break
-            time.sleep(0.001)
-        event.end, event.up_end = time.monotonic(), self.clock.span()[1]
+        event.end = self.now()
         self.events.append(event)
         return event
 
@@ -191,8 +143,8 @@ def body_of(number: int, size: int) -> bytes:
 
 
 def producer(history: History, rng: random.Random, who: str) -> None:
-    count, key, delay, end = 1, "", 0, b""
-    lease = rng.choice({"clock": (5, 20), "leases": (1, 2)}.get(history.kind, (60,)))
+    count, key, end = 1, "", b""
+    lease = rng.choice((1, 2) if history.kind == "leases" else (60,))
     priority = rng.choice((65536, 65536, 65536, 10, 100000))
     words = ["push", "-t", str(lease), "-p", str(priority)]
     draw, size = rng.random(), rng.choice((0, 0, 20, 60, 1500, 4000))
@@ -205,11 +157,8 @@ def producer(history: History, rng: random.Random, who: str) -> None:
     elif draw < 0.37:
         key = f"key{rng.randint(0, 2)}"
         words += ["-k", key]
-    elif draw < 0.52 and history.kind == "clock":
-        delay = rng.choice((3, 15, 40))
-        words += ["-d", str(delay)]
     words += ["-w", "1"] if history.kind == "bound" and rng.random() < 0.4 else []
-    made = [Message(number, body_of(number, size), priority, delay, lease, key)
+    made = [Message(number, body_of(number, size), priority, lease, key)
         for number in itertools.islice(history.numbers, count)]
     history.perform([*words, QUEUE], b"".join(m.body + end for m in made),
         fault_of(rng, 0.25, ("tree", "tree", "one", "stop")), who=who, messages=made)
@@ -220,23 +169,22 @@ def popper(history: History, rng: random.Random, who: str) -> None:
     words = ["drain", "-0"] if draw < 0.04 else ["pop"]
     if 0.04 <= draw < 0.14:
         words += ["-0", "-n", str(rng.randint(2, 7))]
-    elif draw > 0.9 and history.kind != "clock":
+    elif draw > 0.9:
         words += ["-w", "1"]
     history.perform([*words, QUEUE], fault=fault_of(rng, 0.25), who=who)
 
 
-#: What is done with a reserved message; LEASE is longer than those of `leases`, or of `clock`.
-PLANS = (*[("delete",)] * 3, ("delete", "delete"), *[("release",)] * 2, ("release -d LEASE",),
-    ("touch -t LEASE", "delete"), ("bury -r bad",), ("late", "delete"), ())
+#: What is done with a reserved message.
+PLANS = (*[("delete",)] * 3, ("delete", "delete"), *[("release",)] * 2, ("release -d 2",),
+    ("touch -t 2", "delete"), ("bury -r bad",), ("late", "delete"), ())
 
 
 def reserver(history: History, rng: random.Random, who: str) -> None:
-    clocked, worker = history.kind == "clock", who.partition(".")[0]
-    plan = rng.choice(PLANS)
+    worker, plan = who.partition(".")[0], rng.choice(PLANS)
     if history.kind == "bound" and "bury -r bad" in plan:
         # Buried messages do not count, and a kicked one comes back even without room
         plan = ("delete",)
-    lease = rng.choice(("", "4", "30") if clocked else ("", "", "1", "2"))
+    lease = rng.choice(("", "", "1", "2"))
     taken = history.perform(["reserve", *(["-t", lease] if lease else []), QUEUE],
         fault=fault_of(rng, 0.15), who=who)
     if not taken.done or not taken.out:
@@ -246,11 +194,10 @@ def reserver(history: History, rng: random.Random, who: str) -> None:
         history.perform(["delete", old], who=who, receipt=old)
     fault = fault_of(rng, 0.2)
     for step in plan:
-        if step != "late":
-            words = step.replace("LEASE", "25" if clocked else "2").split()
-            history.perform([*words, receipt], fault=fault, who=who, receipt=receipt)
-        elif not clocked:
+        if step == "late":
             time.sleep(1.05)  # the shortest lease ends
+        else:
+            history.perform([*step.split(), receipt], fault=fault, who=who, receipt=receipt)
         fault = None
     if "delete" not in plan:
         history.stale[worker] = receipt
@@ -262,13 +209,10 @@ def claimer(history: History, rng: random.Random, who: str) -> None:
         fault=fault_of(rng, 0.25, ("stop",)), who=who, receipt=who)
     if not claim.done:
         return
-    if not re.fullmatch(rb"(\d+ [1-9]\d* /.+\n)+", claim.out):
-        history.broken.append(f"{who}: claim said {claim.out[:80]!r}")
-        return
+    assert re.fullmatch(rb"(\d+ [1-9]\d* /.+\n)+", claim.out), claim
     listed = layout.listed(claim.out)
     claim.claimed, before = tuple(listed.values()), history.claimed
-    if sorted(listed) != list(listed) or min(listed) < before:
-        history.broken.append(f"{who}: offsets {list(listed)} behind {before}")
+    assert sorted(listed) == list(listed) and min(listed) >= before, (claim, before)
     history.claimed = max(listed) + 1
     end = rng.choice((["settle", "-c", "me", str(history.claimed)], ["unclaim", "-c", "me"]))
     if not history.perform([*end, QUEUE], fault=fault_of(rng, 0.25), who=who, receipt=who).done:
@@ -276,11 +220,9 @@ def claimer(history: History, rng: random.Random, who: str) -> None:
 
 
 def keeper(history: History, rng: random.Random, who: str) -> None:
-    """Checkpoints, kicks and counts; in `clock`, the clock."""
+    """Checkpoints, kicks and counts."""
     words = rng.choice((*[["wal"]] * 3, ["kick", "-n", "3"], ["stat"]))
     history.perform([*words, QUEUE], fault=fault_of(rng, 0.35), who=who)
-    if history.kind == "clock" and rng.random() < 0.6:
-        history.clock.advance(rng.choice((0.3, 1.5, 6.0, 33.0)))
 
 
 def sampler(history: History, rng: random.Random, who: str) -> None:
@@ -295,25 +237,22 @@ def sampler(history: History, rng: random.Random, who: str) -> None:
 
 
 Role = Callable[[History, random.Random, str], None]
-#: The workers of each kind, or of each half: how many, and how often each does its operation.
+#: The workers of each kind: how many, and how often each does its operation.
 KINDS: dict[str, dict[Role, tuple[int, int]]] = {
     "kills": {producer: (3, 24), popper: (2, 26), keeper: (1, 15), claimer: (1, 12)},
     "leases": {producer: (2, 20), reserver: (3, 13), popper: (1, 8), keeper: (1, 18),
         claimer: (1, 8)},
     "bound": {producer: (4, 16), popper: (1, 24), reserver: (1, 7), sampler: (1, 80),
         keeper: (1, 8)},
-    "clock": {producer: (2, 14), reserver: (2, 10), popper: (1, 10), keeper: (1, 12),
-        claimer: (1, 8)},
 }
 
 
-def work_on(history: History, half: int) -> None:
+def work_on(history: History) -> None:
     """Let all workers of the kind do their operations side by side; each draws for itself."""
     def worker(role: Role, number: int, turns: int) -> None:
-        rng = random.Random(f"{history.kind}.{history.seed}.{half}.{role.__name__}.{number}")
-        with contextlib.suppress(Over):
-            for turn in range(turns):
-                role(history, rng, f"{role.__name__}{half}{number}.{turn}")
+        rng = random.Random(f"{history.kind}.{history.seed}.{role.__name__}.{number}")
+        for turn in range(turns):
+            role(history, rng, f"{role.__name__}{number}.{turn}")
 
     crew = [(role, number, turns) for role, (count, turns) in KINDS[history.kind].items()
         for number in range(count)]
@@ -324,11 +263,9 @@ def work_on(history: History, half: int) -> None:
 def finish(history: History) -> list[str]:
     """Called when all workers have ended: take out what is left; with leases, after a restart,
     which puts back all that was handed out."""
-    if history.clock.path:
-        history.clock.advance(10_000)
-    elif history.kind in ("leases", "bound"):
-        shutil.rmtree(history.spool / ".boot")
-        history.clock.boot += 1
+    if history.kind != "kills":
+        layout.reboot(history.spool)
+        history.later = REBOOT
     history.perform(["wal"], who="end")
     for words in (["kick", "-n", "999"], ["drain", "-0"]):
         for _ in range(50):
@@ -342,38 +279,14 @@ def finish(history: History) -> list[str]:
             and not path.name.startswith("settled.") and path.name != "~"]
 
 
-def play(system: System, kind: str, seed: int, top: Path) -> tuple[History, list[str]]:
-    """Run it; the history and what is left over at its end."""
-    environment = dict(system.environment(top / "spool"))
-    clock = Clock(top / "proc" if kind == "clock" else None)
-    if clock.path:
-        (top / "bin").mkdir()
-        (top / "bin/date").write_text(f'#!/bin/sh\ncat "{top}/now"\n')
-        (top / "bin/date").chmod(0o755)
-        environment.update(FLATQ_PROC=str(clock.path), PATH=f"{top}/bin:{environment['PATH']}")
-    history = History(system, kind, seed, top / "spool", clock, environment)
-    steps = (0, random.Random(seed).choice((-3600, 0, 86400))) if clock.path else (0,)
-    try:
-        for half, step in enumerate(steps):
-            (top / "now").write_text(f"{WALL + step}\n")
-            if half:
-                clock.restart(half)
-            else:
-                history.perform(["create", *(["-b", str(BOUND)] if kind == "bound" else []), QUEUE])
-            work_on(history, half)
-        return history, finish(history)
-    except Over:
-        return history, []
-
-
 def run(trial: Trial, system: System, work: Path, every: bool) -> Seen:
-    kind, seed = trial.scenario, trial.numbers[0]
-    with tempfile.TemporaryDirectory(prefix="history.", dir=work) as directory:
-        history, left = play(system, kind, seed, Path(directory))
-        after = trees.take(history.spool)
-    # of one that was cut short, only the reason
-    wrong = history.broken or left + history_model.check(history.events, history.messages, kind,
-        BOUND if kind == "bound" else 0, history.samples)
+    kind, bound = trial.scenario, BOUND if trial.scenario == "bound" else 0
+    with tempfile.TemporaryDirectory(prefix="history.", dir=work) as top:
+        history = History(system, kind, trial.numbers[0], Path(top, "spool"))
+        history.perform(["create", *(["-b", f"{bound}"] if bound else []), QUEUE])
+        work_on(history)
+        wrong, after = finish(history), trees.take(history.spool)
+    wrong += history_model.check(history.events, history.messages, bound, history.samples)
     killed = sum(event.killed for event in history.events)
     return Seen(f"{len(history.events)} operations, {killed} killed, "
         f"{len(history.messages)} messages", wrong[:12], after=after)

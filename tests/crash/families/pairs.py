@@ -9,7 +9,7 @@ until it has ended or waits for a lock that the first one holds. Two properties 
     order         of two verbs that each do one thing, the answers and what is left are those of one
                   after the other, in either order
 
-A verb that does many things one after the other (MANY) may meet the other in the middle: for it
+A verb that does several things one after the other (MANY) may meet the other in the middle: for it
 only conservation holds. Allowed by name: of two verbs with one receipt the slower may be told 66
 (204 over HTTP), and has done nothing; beside a take or a kick, which look for ended leases, another
 message may come first, or a receipt be void; of two kicks the slower may kick less; beside drop -f
@@ -26,32 +26,29 @@ import os
 import re
 import signal
 import subprocess
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import crash
 from .. import memo
 from ..gate import gate
+from ..gate.processes import wait_for, with_children
 from ..judge import layout, oracle, trees
-from ..scenarios import BASELINE, Scenario, System, Words, build, fill, http, killed, pushes, v
+from ..scenarios import Scenario, System, Words, build, fill, http, killed, pushes, v
 from ..trials import Family, Options, Seen, Trial
-
 
 
 @dataclass(frozen=True)
 class Verb:
     """`words` as in scenarios.py, with m1's receipt. `new`: what it stores; `ends`: what it settles
-    without writing it out; `many`: it does several things one after the other, and another verb may
-    come in the middle. Those with the receipt change one message by it."""
+    without writing it out."""
 
     words: Words
     new: tuple[bytes, ...] = ()
     ends: tuple[bytes, ...] = ()
-    many: bool = False
 
     @property
     def receipted(self) -> bool:
@@ -63,48 +60,54 @@ class Verb:
         return bool(self.new) or self.words[0] == "create"
 
 
-_NEW, _M1 = (b"new",), (b"m1",)
-VERBS = {
-    "push": Verb(v("push q", b"new"), _NEW),
-    "push -k": Verb(v("push -k other q", b"new"), _NEW),
-    "push -k dup": Verb(v("push -k key q", b"new"), _NEW),
-    "push -d": Verb(v("push -d 999999 q", b"new"), _NEW),
-    "push -l": Verb(v("push -l q", b"n1\nn2\nn3\n"), (b"n1", b"n2", b"n3"), many=True),
-    "pop": Verb(v("pop q")),
-    "pop -l": Verb(v("pop -l -n 3 q"), many=True),
-    "drain": Verb(v("drain -0 q"), many=True),
-    "reserve": Verb(v("reserve -t 999999 q")),
-    "delete": Verb(v("delete RECEIPT"), ends=_M1),
-    "release": Verb(v("release RECEIPT")),
-    "release -d": Verb(v("release -d 999999 RECEIPT")),
-    "touch": Verb(v("touch -t 9999999 RECEIPT")),
-    "bury": Verb(v("bury RECEIPT")),
-    "kick": Verb(v("kick q")),
-    "claim": Verb(v("claim -c me -n 4 q"), many=True),
-    "settle": Verb(v("settle -c me 2 q"), ends=(b"m3", b"m4"), many=True),
-    "unclaim": Verb(v("unclaim -c me q"), many=True),
-    "drop": Verb(v("drop q"), many=True),
-    "drop -f": Verb(v("drop -f q"), many=True),
-    "close": Verb(v("close q"), many=True),
-    "create": Verb(v("create -b 50 q"), many=True),
-    "wal": Verb(v("wal"), many=True),
-    "doctor": Verb(v("doctor q"), many=True),
+def _verb(text: str, stdin: bytes = b"", *ends: bytes) -> Verb:
+    return Verb(v(text, stdin), tuple(stdin.split()), ends)
+
+
+ONE = {
+    "push": _verb("push q", b"new"),
+    "push -k": _verb("push -k other q", b"new"),
+    "push -k dup": _verb("push -k key q", b"new"),
+    "push -d": _verb("push -d 999999 q", b"new"),
+    "pop": _verb("pop q"),
+    "reserve": _verb("reserve -t 999999 q"),
+    "delete": _verb("delete RECEIPT", b"", b"m1"),
+    "release": _verb("release RECEIPT"),
+    "release -d": _verb("release -d 999999 RECEIPT"),
+    "touch": _verb("touch -t 9999999 RECEIPT"),
+    "bury": _verb("bury RECEIPT"),
+    "kick": _verb("kick q"),
 }
+MANY = {
+    "push -l": _verb("push -l q", b"n1\nn2\nn3\n"),
+    "pop -l": _verb("pop -l -n 3 q"),
+    "drain": _verb("drain -0 q"),
+    "claim": _verb("claim -c me -n 4 q"),
+    "settle": _verb("settle -c me 2 q", b"", b"m3", b"m4"),
+    "unclaim": _verb("unclaim -c me q"),
+    "drop": _verb("drop q"),
+    "drop -f": _verb("drop -f q"),
+    "close": _verb("close q"),
+    "create": _verb("create -b 50 q"),
+    "wal": _verb("wal"),
+    "doctor": _verb("doctor q"),
+}
+VERBS = {**ONE, **MANY}
 #: Requests to doors, each a connection. A door uses the verbs' code for messages, so they run
 #: beside few verbs.
 DOORS = {
-    "line push": Verb(("handler", b"push -n 3 q\nnew"), _NEW),
+    "line push": Verb(("handler", b"push -n 3 q\nnew"), (b"new",)),
     "line pop": Verb(("handler", b"pop q\n")),
-    "http POST": Verb(http("POST", "group-id=q", b"new"), _NEW),
+    "http POST": Verb(http("POST", "group-id=q", b"new"), (b"new",)),
     "http GET": Verb(http("GET", "group-id=q&visibility-timeout=9999")),
-    "beanstalk put": Verb(("beanstalk", b"use q\r\nput 65536 0 60 3\r\nnew\r\n"), _NEW),
+    "beanstalk put": Verb(("beanstalk", b"use q\r\nput 65536 0 60 3\r\nnew\r\n"), (b"new",)),
     "beanstalk reserve, delete": Verb(
-        ("beanstalk", b"watch q\r\nreserve-with-timeout 0\r\ndelete 1\r\n"), ends=_M1),
+        ("beanstalk", b"watch q\r\nreserve-with-timeout 0\r\ndelete 1\r\n"), ends=(b"m1",)),
 }
 #: Requests to the HTTP door with the receipt of a GET. It looks at the group first.
 RECEIPTS = {
     "http PATCH": Verb(http("PATCH", "receipt-id=RECEIPT&visibility-timeout=9999")),
-    "http DELETE": Verb(http("DELETE", "receipt-id=RECEIPT"), ends=_M1),
+    "http DELETE": Verb(http("DELETE", "receipt-id=RECEIPT"), ends=(b"m1",)),
 }
 REQUESTS = {**DOORS, **RECEIPTS}
 #: How a door says that it has done it.
@@ -128,30 +131,10 @@ BASES = {name: Scenario(name, before, ("RECEIPT",), 0, prepare=prepare)
 DUE = ("due", "handed, due")
 
 
-def _both(bases: Sequence[str], doors: Iterable[str], beside: Sequence[str]) -> Iterator[
-        tuple[str, str, str]]:
-    for base, door, verb in itertools.product(bases, doors, beside):
-        yield base, door, verb
-        yield base, verb, door
-
-
-#: Which verb is held beside which, in which spool.
-COMBINATIONS = tuple(dict.fromkeys([
-    *itertools.product(("plain", "due", "boot", "empty", "bare"), VERBS, VERBS),
-    *_both(("ready", "bare"), DOORS, ("drop", "drop -f", "close")),
-    *_both(("handed", "handed, due"), RECEIPTS, ("pop", "reserve", "drain", "wal", "close",
-        "drop -f", "http GET", *RECEIPTS))]))
-
-
-@dataclass(frozen=True)
-class Pair:
+class Pair(NamedTuple):
     base: str
     first: str
     second: str
-
-    @classmethod
-    def of(cls, scenario: str) -> Pair:
-        return cls(*re.split(": | / ", scenario))
 
     def __str__(self) -> str:
         return f"{self.base}: {self.first} / {self.second}"
@@ -159,6 +142,24 @@ class Pair:
     @property
     def both(self) -> set[str]:
         return {self.first, self.second}
+
+
+def _pair(scenario: str) -> Pair:
+    return Pair(*re.split(": | / ", scenario))
+
+
+def _both(bases: Sequence[str], doors: Iterable[str], beside: Sequence[str]) -> Iterator[Pair]:
+    for base, door, verb in itertools.product(bases, doors, beside):
+        yield Pair(base, door, verb)
+        yield Pair(base, verb, door)
+
+
+#: Which verb is held beside which, in which spool.
+COMBINATIONS = tuple(dict.fromkeys([
+    *map(Pair._make, itertools.product(("plain", "due", "boot", "empty", "bare"), VERBS, VERBS)),
+    *_both(("ready", "bare"), DOORS, ("drop", "drop -f", "close")),
+    *_both(("handed", "handed, due"), RECEIPTS, ("pop", "reserve", "drain", "wal", "close",
+        "drop -f", "http GET", *RECEIPTS))]))
 
 
 @dataclass(frozen=True)
@@ -204,62 +205,43 @@ def _blocked(pids: Sequence[int]) -> bool:
     return not waiting.isdisjoint(pids)
 
 
-class _Beside:
-    """The second verb: run until it ends, or waits for the first."""
-
-    def __init__(self, system: System, words: Words, spool: Path) -> None:
-        self.process = subprocess.Popen(system.argv(words[:-1]), env=system.environment(spool),
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            start_new_session=True)
-        assert self.process.stdin
-        try:
-            self.process.stdin.write(words[-1])
-            self.process.stdin.close()
-        except BrokenPipeError:
-            pass
-        self.process.stdin = None
-        bound = time.monotonic() + 60
-        while self.process.poll() is None and not _blocked(list(gate._tree(self.process.pid))):
-            if time.monotonic() > bound:
-                raise TimeoutError(f"{words}: neither ends nor waits for a lock")
-            time.sleep(0.0005)  # between two looks
-
-    def end(self) -> tuple[int, bytes, bytes]:
-        out, err = self.process.communicate(timeout=60)
-        return self.process.returncode, out, err
+def _beside(system: System, words: Words, spool: Path) -> subprocess.Popen[bytes]:
+    """Start the second verb; it has ended, or waits for the first."""
+    stdin, there = os.pipe()
+    os.write(there, words[-1])
+    os.close(there)
+    process = subprocess.Popen(system.argv(words[:-1]), env=system.environment(spool),
+        stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+    os.close(stdin)
+    wait_for(lambda: process.poll() is not None or _blocked([*with_children(process.pid)]),
+        f"{words} ends, or waits for a lock")
+    return process
 
 
 def _order(system: System, pair: Pair, work: Path, turned: bool) -> Ended:
     """The results when one runs after the other; `turned`: the second verb first."""
     def find() -> Ended:
         tree, receipt = base(system, pair.base, work)
-        spool = crash.fresh(tree, work)
-        said = {}
+        spool, said = crash.fresh(tree, work), {}
         for place in (1, 0) if turned else (0, 1):
             verb = (pair.first, pair.second)[place]
             words = fill(ALL[verb].words, receipt)
             done = system.verb(spool, *words[:-1], stdin=words[-1])
             said[place] = done.returncode, _without_ids(verb, done.stdout)
-        left, _ = _left(system, spool)
-        trees.remove(spool)
-        return Ended(said[0], said[1], left)
+        return Ended(said[0], said[1], _left(system, spool)[0])
 
     return memo.once(work, ("order", system, pair.base, pair.first, pair.second, turned), find)
 
 
 def calls(system: System, base_name: str, verb: str, work: Path) -> list[gate.Call]:
-    """The calls of the verb when it runs alone."""
+    """The calls of the verb when it runs alone: a door makes more when it looks, once a second, for
+    ended leases, so of two runs the one with fewer."""
     def find() -> list[gate.Call]:
         tree, receipt = base(system, base_name, work)
-        spool = crash.fresh(tree, work)
-        found = crash.act(system, fill(ALL[verb].words, receipt), spool).calls
-        trees.remove(spool)
-        return found
+        return crash.act(system, fill(ALL[verb].words, receipt), crash.fresh(tree, work)).calls
 
-    # A door looks for ended leases once a second: the run with the fewest calls (trial.fewer)
-    turns = 2 if verb in REQUESTS else 1
     return memo.once(work, ("pair calls", system, base_name, verb),
-        lambda: min((find() for _ in range(turns)), key=len))
+        lambda: min(find(), find(), key=len))
 
 
 def _delivered(verb: str, said: tuple[int, bytes], bodies: Sequence[bytes]) -> list[bytes]:
@@ -321,33 +303,30 @@ def held(system: System, words: Words, spool: Path, where: int | str,
 
 def run(trial: Trial, system: System, work: Path, every: bool) -> Seen:
     if trial.scenario in RACES:
-        spool = work / f"race.{os.getpid()}"
-        try:
-            return Seen(trial.scenario, RACES[trial.scenario](system, spool),
-                after=trees.take(spool))
-        finally:
-            trees.remove(spool)
-    pair, (point, *kill) = Pair.of(trial.scenario), trial.numbers
+        spool = crash.fresh(trees.Tree((), False), work)
+        return Seen(trial.scenario, RACES[trial.scenario](system, spool), after=trees.take(spool))
+    pair, (point, *kill) = _pair(trial.scenario), trial.numbers
     tree, receipt = base(system, pair.base, work)
     spool = crash.fresh(tree, work)
     before = Counter(m.body or b"?" for m in layout.dump(spool).messages())
-    others: list[_Beside | gate.Result] = []
+    others: list[subprocess.Popen[bytes] | gate.Result] = []
     words = fill(ALL[pair.second].words, receipt)
 
     def beside(call: gate.Call) -> None:
         if kill and not _locked(spool):  # One that would wait for the lock reaches no call
             others.append(crash.act(system, words, spool, fault=gate.Fault("kill_tree", kill[0])))
         else:
-            others.append(_Beside(system, words, spool))
+            others.append(_beside(system, words, spool))
 
     try:
         first, where = held(system, fill(ALL[pair.first].words, receipt), spool, point, beside)
     finally:
-        ends = [other.end() if isinstance(other, _Beside) else
-            (other.status, other.stdout, other.stderr) for other in others]
+        ends = [(other.stdout, other.stderr, other.status) if isinstance(other, gate.Result) else
+            (*other.communicate(timeout=60), other.returncode) for other in others]
     if not where:
         return Seen()
-    [(status, out, err)], killed, both = ends, bool(kill) and ends[0][0] < 0, pair.both
+    [(out, err, status)], both = ends, pair.both
+    killed = bool(kill) and status < 0
     may_fail = "drop -f" in both or pair.base == "bare" and "drop" in both and any(
         ALL[verb].makes for verb in both)
     wrong = [f"{name}: exit {code}: {text[:200]!r}" for name, code, text in
@@ -365,12 +344,13 @@ def run(trial: Trial, system: System, work: Path, every: bool) -> Seen:
         (status, _without_ids(pair.second, out)), left)
     wrong += _conserved(pair, before, ended, killed)
     # Beside a door's one message, a close is one step
-    many = any(ALL[verb].many for verb in both - ({"close"} if both & {*REQUESTS} else set()))
+    many = both & {*MANY} - ({"close"} if both & {*REQUESTS} else set())
     if not killed and not wrong and not many:
         allowed = [_order(system, pair, work, turned) for turned in (False, True)]
         if ended not in allowed and not _allowed_beside(pair, ended):
-            wrong.append(f"neither order: {_differs(ended, allowed)}")
-    trees.remove(spool)
+            wrong.append(f"neither order: {ended.first} {ended.second}; " + " or ".join(
+                f"{one.first} {one.second}, with other states {sorted({*one.left} ^ {*ended.left})}"
+                for one in allowed))
     calls = [replace(call, fate="held") if call is where else call for call in first.calls]
     return Seen(str(where), wrong, tree, after, calls,
         f"{pair.first}: {first.status} {first.stdout!r}; {pair.second}: {status} {out!r}")
@@ -389,12 +369,6 @@ def _allowed_beside(pair: Pair, ended: Ended) -> bool:
     return both == {"kick"} and (0, b"0\n") in answers
 
 
-def _differs(ended: Ended, allowed: Sequence[Ended]) -> str:
-    return f"{ended.first} {ended.second}; " + " or ".join(
-        f"{other.first} {other.second}, left -{[m for m in other.left if m not in ended.left]} "
-        f"+{[m for m in ended.left if m not in other.left]}" for other in allowed)
-
-
 def _locked(spool: Path) -> bool:
     """Whether somebody holds the lock of the queue or of the spool."""
     for path in (spool / "q/lock", spool / ".lock"):
@@ -411,22 +385,10 @@ def _locked(spool: Path) -> bool:
 # ---- races
 
 
-Race = Callable[[System, Path], list[str]]
-RACES: dict[str, Race] = {}
-
-
-def race(name: str) -> Callable[[Race], Race]:
-    def enter(function: Race) -> Race:
-        RACES[name] = function
-        return function
-    return enter
-
-
 def prepared(system: System, spool: Path, *before: Words) -> None:
     build(system, Scenario("race", before, ("",), 0), spool)
 
 
-@race("settled while its owner is looked for")
 def settled(system: System, spool: Path) -> list[str]:
     """A checkpoint sees no marker; then the pop makes its marker and ends, and the checkpoint looks
     whether the pop lives."""
@@ -438,7 +400,6 @@ def settled(system: System, spool: Path) -> list[str]:
     return [] if there and bodies == [b"m2"] else [f"m1 is settled, and there is {bodies}"]
 
 
-@race("a signal behind the marker")
 def behind_the_marker(system: System, spool: Path) -> list[str]:
     """A pop has written out and settled its message when it is told to end."""
     prepared(system, spool, *pushes(1, 2))
@@ -449,43 +410,29 @@ def behind_the_marker(system: System, spool: Path) -> list[str]:
     return [] if there and ended == (b"m1", [b"m2"]) else [f"settled m1, and said, has {ended}"]
 
 
-@race("eight pushes at once")
-def eight(system: System, spool: Path) -> list[str]:
-    """Each acknowledged message that is not there is lost: the article's version loses some."""
-    bodies = [b"message %d of eight" % n for n in range(8)]
-    script = "".join(f"{{ printf %s '{body.decode()}' | sh \"$0/push\" q >/dev/null && "
-        f"printf '{n}\\n'; }} &\n" for n, body in enumerate(bodies))
-    build(system, BASELINE, spool)
-    said = system.verb(spool, "sh", script + "wait").stdout
-    system.verb(spool, "wal")
-    left = system.dump(spool).bodies()
-    return [f"lost: {bodies[int(n)]!r}" for n in said.split() if bodies[int(n)] not in left]
+RACES = {"settled while its owner is looked for": settled,
+    "a signal behind the marker": behind_the_marker}
 
 
 # ---- the family
 
 
 def names(system: System) -> list[str]:
-    if system.baseline:
-        return ["eight pushes at once"]
-    return [*RACES, *(str(Pair(*combination)) for combination in COMBINATIONS)]
+    return [] if system.baseline else [*RACES, *map(str, COMBINATIONS)]
 
 
-def trials(system: System, name: str, options: Options, work: Path) -> Iterator[Trial]:
+def trials(system: System, name: str, options: Options, work: Path) -> list[Trial]:
     """Every point of the first with the second whole, and killed at each of its points."""
     if name in RACES:
-        if options.wants("held"):
-            yield Trial("pairs", name, "held", "1")
-        return
-    pair = Pair.of(name)
+        return [Trial("pairs", name, "held", "1")] * options.wants("held")
+    pair = _pair(name)
     points = [("held", f"{call.seq}") for call in calls(system, pair.base, pair.first, work)
         if options.hits(call) and options.wants("held")]
     if options.wants("second killed"):
         points += [("second killed", f"{call.seq}/{other.seq}")
             for call in calls(system, pair.base, pair.first, work) if options.hits(call)
             for other in calls(system, pair.base, pair.second, work)]
-    for fault, point in options.sample(points, name, lambda one: one[0]):
-        yield Trial("pairs", name, fault, point)
+    return options.trials("pairs", name, points)
 
 
 FAMILY = Family(("held", "second killed"), names, trials, run, 4000, crash.lacks)

@@ -38,16 +38,12 @@ STAGES = ("act", "boot", "kill")
 #: Files that no verb needs after a restart: assumed to be whole, so that they do not double the
 #: number of states. A queue's lock is none of these: a verb that does not find it makes the queue.
 IDLE = re.compile(r"/(log|tended|\.lock)$")
-#: Left out: the same calls as others have, and many more of them, on much larger files.
-LARGE = re.compile("KiB")
 #: The number of random samples at each cut, in addition to the states that states.py chooses.
 SAMPLES = 32
-
-
 #: The push by another process, in the stage `kill`.
 OTHER = b"pushed by another"
-#: The states that a verb makes durable before it answers, and the verbs that reach them without.
-DURABLE, UNSYNCED = ("delayed", "buried", "claimed"), ("kick", "work")
+#: The states that a verb makes durable before it answers. A worker does not wait for that.
+DURABLE = ("delayed", "buried", "claimed")
 
 
 @dataclass(frozen=True)
@@ -57,7 +53,7 @@ class Owed:
     acked: bool  # the act had succeeded
     stdout: bytes  # its output
     settled: bool = False  # the removal of what it took was on the disk
-    other: str = ""  # a push of OTHER was "begun", or "acked"
+    other: bool = False  # OTHER had been pushed
 
     def check(self, system: System, scenario: Scenario, tree: trees.Tree, spool: Path,
             every: bool) -> list[str]:
@@ -68,15 +64,15 @@ class Owed:
         ledger = oracle.expected(scenario, acked, self.stdout)
         if not self.settled and (scenario.delivers or scenario.beside):
             ledger.gone.clear()  # may come again
-        ledger.order += [OTHER] if self.other else []
-        ledger.must |= {OTHER} if self.other == "acked" else set()
+        ledger.order.append(OTHER)
+        ledger.must |= {OTHER} if self.other else set()
         return oracle.recoveries(system, ledger, tree, spool, every,
             power=lambda found: _states(scenario, found) if acked else [])
 
 
 def _states(scenario: Scenario, found: layout.Dump) -> list[str]:
     """The state that the verb was to make durable before its answer."""
-    if scenario.ends in DURABLE and scenario.verb not in UNSYNCED:
+    if scenario.ends in DURABLE and scenario.verb != "work":
         if scenario.subject not in found.bodies(scenario.queue, scenario.ends):
             return [f"{scenario.subject!r} is not {scenario.ends}"]
     if scenario.verb == "close" and scenario.queue not in found.closed:
@@ -96,27 +92,17 @@ class Recording:
 
     history: states.History
     calls: list[gate.Call]
-    status: int  # of the act
-    acted: int | None  # the act had ended with this call; None: it was killed
-    before: bytes = b""  # the act's output before the stage
-    settled: bool = False  # the act was on the disk before the stage
-    other: int | None = None  # the other's push had ended, well, with this call
-    killed: bool = False
+    owed: dict[int, Owed]
 
-    def owed(self, cut: int) -> Owed:
-        upto = cut if self.acted is None else min(cut, self.acted)
-        said = self.before + b"".join(data for seq, data in self.history.answers if seq <= upto)
-        acked = self.settled or self.acted is not None and cut >= self.acted
-        over = self.other is not None and cut >= self.other
-        other = ("acked" if over else "begun") if self.killed else ""
-        return Owed(acked and self.status == 0, said, self.settled, other)
+    def owed_at(self, cut: int) -> Owed:
+        return self.owed[max(seq for seq in self.owed if seq <= cut)]
 
 
 def play(system: System, words: Words, box: Path, fault: gate.Fault | None = None) -> gate.Result:
     """Run the verb behind the gate, which counts its answers too; the spool is `s` in `box`, which
     is the root."""
     return gate.run(system.argv(words[:-1]), box, env=system.environment(box / "s", "on"),
-        stdin=words[-1], fault=fault, timeout=60, record_data=True)
+        stdin=words[-1], fault=fault, timeout=60)
 
 
 def make_box(tree: trees.Tree, box: Path) -> None:
@@ -136,38 +122,39 @@ def record(system: System, name: str, stage: str, kill: int, work: Path) -> Reco
     shutil.rmtree(box, ignore_errors=True)
     try:
         make_box(tree, box)
-        history = states.History(box)
+        history, owed, said = states.History(box), {0: Owed(False, b"")}, b""
         act = play(system, words, box, gate.Fault("kill_tree", kill) if kill else None)
-        seen = Recording(history, list(act.calls), act.status, history.add(act.calls))
+        calls, end = list(act.calls), history.add(act.calls)
+        for seq, data in history.answers:
+            said += data
+            owed[seq] = Owed(False, said)
         if stage == "boot":
             layout.reboot(box / "s")
-            seen = Recording(states.History(box), [], act.status, None, act.stdout, settled=True)
+            history, calls = states.History(box), []
+            owed = {0: Owed(act.status == 0, said, settled=True)}
         elif kill:
-            said = list(history.answers)
             push = play(system, ("push", scenario.queue, OTHER), box)
-            end = history.add(push.calls)
-            history.answers[:] = said  # the act's alone
-            seen = Recording(history, [*act.calls, *push.calls], act.status, None, killed=True,
-                other=None if push.status else end)
+            calls += push.calls
+            owed[history.add(push.calls)] = Owed(False, said, other=push.status == 0)
+        else:
+            owed[end] = Owed(act.status == 0, said)
         checkpoint = play(system, ("wal", b""), box)
-        seen.history.add(checkpoint.calls)
-        seen.calls += checkpoint.calls
-        made, there = {*seen.history.tree(seen.history.last).entries}, {*trees.take(box).entries}
+        history.add(checkpoint.calls)
+        made, there = {*history.tree(history.last).entries}, {*trees.take(box).entries}
         if made != there:
             raise RuntimeError(f"{name}, {stage}: the calls that were seen make up "
                 f"{made - there}, and on the disk is {there - made}")
-        return seen
+        return Recording(history, [*calls, *checkpoint.calls], owed)
     finally:
         shutil.rmtree(box, ignore_errors=True)
 
 
 def cuts(recording: Recording) -> list[int]:
-    """Just before each sync and answer, and at each end: what may be left earlier may be left there
+    """Just before each sync and answer, and at the end: what may be left earlier may be left there
     too, as whatever came later may be missing."""
     history = recording.history
-    ends = {seq - 1 for seq in [*history.syncs, *(seq for seq, _ in history.answers)]} | {
-        recording.acted, recording.other, history.last}
-    return sorted(end for end in ends if end)
+    ends = {seq - 1 for seq in (*history.syncs, *recording.owed)} | {history.last}
+    return sorted(end for end in ends if end > 0)
 
 
 def spool_of(box: trees.Tree) -> trees.Tree:
@@ -177,49 +164,48 @@ def spool_of(box: trees.Tree) -> trees.Tree:
 
 
 def expand(recording: Recording, scenario: Scenario,
-        options: Options) -> Iterator[tuple[int, str]]:
-    """Cut and fates of each state that differs from all others: by turns one that has lost
-    everything that was pending, the later cuts first, and one of the others. Of cuts with the same
-    state, the last: more is owed later."""
+        options: Options) -> Iterator[tuple[bool, int, str]]:
+    """Cut and fates of each state that differs from all others, and whether all that was pending is
+    lost. Of cuts with the same state, the last: more is owed later."""
     history = recording.history
     whole = frozenset(index for index, op in enumerate(history.ops) if IDLE.search(op.text))
-    first: list[tuple[int, str]] = []
-    rest: list[tuple[int, str]] = []
     seen: set[object] = set()
     few = None if options.limit is None else 2 * options.limit
     for cut in reversed(cuts(recording)):
         # Of the messages that were written out, fewer are owed later
-        said = recording.owed(cut).stdout if scenario.delivers else b""
+        said = recording.owed_at(cut).stdout if scenario.delivers else b""
         none, *more = history.choices(cut, whole, SAMPLES, options.seed)
-        for fates in (none, *sample(more, few, f"{options.seed} {cut}")):
+        for fates in (none, *sample(dict.fromkeys(more), few, f"{options.seed} {cut}")):
             state = trees.digest(spool_of(history.tree(cut, fates))), said
             if state not in seen:
                 seen.add(state)
-                (first if fates is none else rest).append((cut, fates))
-    rest = sample(rest, len(rest), f"{options.seed}")
-    for pair in zip_longest(first, rest):
-        yield from filter(None, pair)
+                yield fates is none, cut, fates
 
 
 def kills(system: System, name: str, options: Options, work: Path) -> list[int]:
     """A kill just before a sync leaves as much pending as one anywhere before it; and one at each
     rename, and at the end. With a limit, three of these."""
     recording = record(system, name, "act", 0, work)
-    act = recording.calls[:recording.acted]
+    act = recording.calls[:max(recording.owed)]
     found = [call.seq for call in act if (options.hits(call) if options.at else
         call.kind in ("sync", "rename") or call is act[-1])]
     few = None if options.limit is None or options.at else 3
     return sample(found, few, f"{options.seed} {name}")
 
 
-def trials(system: System, name: str, options: Options, work: Path) -> Iterator[Trial]:
-    """By turns of each stage."""
-    stages = [(stage, kill) for stage in STAGES if options.wants(stage)
-        for kill in (kills(system, name, options, work) if stage == "kill" else (0,))]
-    turns = zip_longest(*([(stage, kill, *state) for state in expand(record(system, name, stage,
-        kill, work), NAMED[name], options)] for stage, kill in stages))
-    for stage, kill, cut, fates in (one for turn in turns for one in turn if one):
-        yield Trial("power", name, stage, f"{kill}/" * (stage == "kill") + f"{cut}/{fates}")
+def trials(system: System, name: str, options: Options, work: Path) -> list[Trial]:
+    """By turns of each stage; of its states as many of each kill as of the others, and as many that
+    have lost all as of the others."""
+    def of(stage: str) -> list[Trial]:
+        points = [((kill, lost), f"{kill}/" * (stage == "kill") + f"{cut}/{fates}")
+            for kill in (kills(system, name, options, work) if stage == "kill" else (0,))
+            for lost, cut, fates in expand(record(system, name, stage, kill, work), NAMED[name],
+                options)]
+        return [Trial("power", name, stage, point) for _, point in sample(points, options.limit,
+            f"{options.seed} {name}", lambda one: one[0])]
+
+    turns = zip_longest(*map(of, filter(options.wants, STAGES)))
+    return [one for turn in turns for one in turn if one]
 
 
 def run(trial: Trial, system: System, work: Path, every: bool) -> Seen:
@@ -235,7 +221,7 @@ def run(trial: Trial, system: System, work: Path, every: bool) -> Seen:
     missing = [f"  {marks[mark]}: {history.ops[index].text}" for index, mark in zip(pending, fates)
         if mark in marks]
     left = spool_of(history.tree(at, fates))
-    wrong = recording.owed(at).check(system, scenario, left, crash.place(work), every)
+    wrong = recording.owed_at(at).check(system, scenario, left, crash.place(work), every)
     call = str(recording.calls[at - 1]) if 0 < at <= len(recording.calls) else ""
     return Seen(call, wrong, crash.base(system, trial.scenario, work)[0], left,
         recording.calls[:at], "\n".join([f"the power goes after {call}", *missing]))
@@ -243,8 +229,8 @@ def run(trial: Trial, system: System, work: Path, every: bool) -> Seen:
 
 def names(system: System) -> list[str]:
     """The scenarios of this family. Their acts run with FLATQ_SYNC=on; what they begin with is on
-    the disk anyway."""
-    return [name for name in crash.plain(system) if not LARGE.search(name)]
+    the disk anyway. Large messages make the same calls as small ones, but many more."""
+    return [name for name in crash.plain(system) if "KiB" not in name]
 
 
 FAMILY = Family(STAGES, names, trials, run, 4000, crash.lacks)

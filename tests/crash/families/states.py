@@ -59,8 +59,9 @@ class Op:
 @dataclass
 class _Inode:
     content: Content  # as before the run; of a directory that is `entries`
+    size: int  # bytes, now
     entries: dict[str, int] = field(default_factory=dict)
-    size: int = 0  # bytes, now
+    live: dict[str, int] = field(default_factory=dict)  # the entries now
 
 
 class History:
@@ -68,17 +69,17 @@ class History:
     them: `base`, which is read at once."""
 
     def __init__(self, base: Path) -> None:
-        self.inodes = [_Inode(None)]
+        self.inodes = [_Inode(None, 0)]
         numbers = {"": 0}
         for path, content in trees.take(base).entries:
-            numbers[path] = self._number(content)
+            numbers[path] = self._new(content)
             above, _, name = path.rpartition("/")
             self.inodes[numbers[above]].entries[name] = numbers[path]
+            self.inodes[numbers[above]].live[name] = numbers[path]
         self.ops: list[Op] = []
         self.syncs: list[int] = []  # the calls that made something durable
         # the data written to standard output, and the call that wrote it
         self.answers: list[tuple[int, bytes]] = []
-        self._live = [dict(inode.entries) for inode in self.inodes]
         self._last: dict[tuple[int, str], int] = {}  # the latest operation on an entry
         # the operations without which a directory cannot be reached
         self._made: dict[int, set[int]] = {}
@@ -86,10 +87,9 @@ class History:
         self.last = 0  # how many calls there were
 
     def add(self, calls: Sequence[Call]) -> int:
-        """Follow one more run, as gate.run(..., record_data=True) gave its calls, its
-        root being `base`. They are numbered on from those of the former runs; the number
-        of the last is returned. A call that did not happen, or can only have failed, changes
-        nothing."""
+        """Follow one more run, whose root was `base`. Its calls are numbered on from those of the
+        former runs; the number of the last is returned. A call that did not happen, or can only
+        have failed, changes nothing."""
         for call in calls:
             self.last += 1
             if call.fate == "run":
@@ -99,11 +99,9 @@ class History:
     # The effects of the calls
 
     def _open(self, call: Call) -> None:
-        directory, name, inode = self._find(call.paths[0])
-        if directory is None:
-            return
+        inode = self._find(call.paths[0])[2]
         if inode is None and call.flags & os.O_CREAT:
-            self._entries(call, "create", (directory, name, self._new(b"")))
+            self._make(call, b"")
         elif inode is not None and isinstance(self.inodes[inode].content, bytes):
             if call.flags & os.O_TRUNC and not call.flags & os.O_EXCL:
                 self._data(call, inode, 0, None)
@@ -126,35 +124,30 @@ class History:
         (source, old, inode), (target, new, there) = map(self._find, call.paths)
         if source is None or target is None or inode is None or inode == there:
             return
-        if there is not None and (call.flags & 1 or self._live[there]
+        if there is not None and (call.flags & 1 or self.inodes[there].live
                 or self._is_dir(there) != self._is_dir(inode)):
             return  # RENAME_NOREPLACE; and targets that cannot be replaced
-        self._entries(call, "rename", (target, new, inode), (source, old, None))
+        self._entries(call, (target, new, inode), (source, old, None))
         self.ops[-1].needs |= self._made.get(target, set())
 
     def _mkdir(self, call: Call) -> None:
-        directory, name, inode = self._find(call.paths[0])
-        if directory is not None and inode is None:
-            made = self._new(None)
-            self._entries(call, "mkdir", (directory, name, made))
-            self._made[made] = {len(self.ops) - 1, *self._made.get(directory, ())}
+        above = self._find(call.paths[0])[0]
+        if above is not None and (made := self._make(call, None)):
+            self._made[made] = {len(self.ops) - 1, *self._made.get(above, ())}
 
     def _mknod(self, call: Call) -> None:
-        directory, name, inode = self._find(call.paths[0])
-        if directory is not None and inode is None:
-            self._entries(call, "mknod", (directory, name, self._new(stat.S_IFIFO | 0o600)))
+        self._make(call, stat.S_IFIFO | 0o600)
 
     def _unlink(self, call: Call) -> None:
         directory, name, inode = self._find(call.paths[0])
         if directory is not None and inode is not None and not self._is_dir(inode):
-            self._entries(call, "unlink", (directory, name, None))
+            self._entries(call, (directory, name, None))
 
     def _rmdir(self, call: Call) -> None:
         directory, name, inode = self._find(call.paths[0])
-        if directory is None or inode is None:
-            return
-        if self._is_dir(inode) and not self._live[inode]:
-            self._entries(call, "rmdir", (directory, name, None))
+        if directory is not None and inode is not None and self._is_dir(inode) and (
+                not self.inodes[inode].live):
+            self._entries(call, (directory, name, None))
             self.ops[-1].needs |= self._touched.get(inode, set())
 
     def _sync(self, call: Call) -> None:
@@ -169,13 +162,18 @@ class History:
 
     # How they are noted
 
-    def _number(self, content: Content) -> int:
-        self.inodes.append(_Inode(content, size=len(content) if isinstance(content, bytes) else 0))
+    def _new(self, content: Content) -> int:
+        self.inodes.append(_Inode(content, len(content) if isinstance(content, bytes) else 0))
         return len(self.inodes) - 1
 
-    def _new(self, content: Content) -> int:
-        self._live.append({})
-        return self._number(content)
+    def _make(self, call: Call, content: Content) -> int:
+        """The new inode; 0 if there can be none."""
+        directory, name, there = self._find(call.paths[0])
+        if directory is None or there is not None:
+            return 0
+        made = self._new(content)
+        self._entries(call, (directory, name, made))
+        return made
 
     def _is_dir(self, inode: int) -> bool:
         return self.inodes[inode].content is None
@@ -190,11 +188,11 @@ class History:
         directory: int | None = 0
         *above, name = path.split("/")
         for part in above:
-            directory = None if directory is None else self._live[directory].get(part)
-        found = None if directory is None else self._live[directory].get(name)
+            directory = None if directory is None else self.inodes[directory].live.get(part)
+        found = None if directory is None else self.inodes[directory].live.get(name)
         return directory, name, found
 
-    def _entries(self, call: Call, verb: str, *entries: tuple[int, str, int | None]) -> None:
+    def _entries(self, call: Call, *entries: tuple[int, str, int | None]) -> None:
         index, needs = len(self.ops), set()
         for directory, name, inode in entries:
             if (directory, name) in self._last:
@@ -202,10 +200,10 @@ class History:
             self._last[directory, name] = index
             self._touched.setdefault(directory, set()).add(index)
             if inode is None:
-                self._live[directory].pop(name, None)
+                self.inodes[directory].live.pop(name, None)
             else:
-                self._live[directory][name] = inode
-        self.ops.append(Op(call.seq, f"{verb} {' '.join(call.paths)}", entries, needs=needs))
+                self.inodes[directory].live[name] = inode
+        self.ops.append(Op(call.seq, f"{call.kind} {' '.join(call.paths)}", entries, needs=needs))
 
     def _data(self, call: Call, inode: int, offset: int, data: bytes | None) -> None:
         known = self.inodes[inode]
@@ -238,7 +236,7 @@ class History:
         pending = self.pending(cut)
         outcomes = outcomes or WHOLE * len(pending)
         became = dict(zip(pending, outcomes))
-        entries: dict[int, dict[str, int]] = {}
+        entries = [dict(inode.entries) for inode in self.inodes]
         bytes_of: dict[int, bytearray] = {}
         for index, op in enumerate(self.ops):
             if op.seq > cut:
@@ -249,8 +247,6 @@ class History:
                 became[index] = ABSENT
                 continue
             for directory, name, inode in op.entries:
-                if directory not in entries:
-                    entries[directory] = dict(self.inodes[directory].entries)
                 if inode is None:
                     entries[directory].pop(name, None)
                 else:
@@ -274,49 +270,39 @@ class History:
         else:
             content[op.offset:op.offset + len(data)] = data
 
-    def _grow(self, number: int, entries: dict[int, dict[str, int]],
+    def _grow(self, number: int, entries: Sequence[dict[str, int]],
             bytes_of: dict[int, bytearray], below: str = "") -> Iterator[tuple[str, Content]]:
-        for name, child in sorted(entries.get(number, self.inodes[number].entries).items()):
+        for name, child in sorted(entries[number].items()):
             yield below + name, (bytes(bytes_of[child]) if child in bytes_of
                 else self.inodes[child].content)
             yield from self._grow(child, entries, bytes_of, f"{below}{name}/")
 
     def choices(self, cut: int, whole: frozenset[int], samples: int, seed: int) -> Iterator[str]:
         """Outcomes of the pending operations at `cut`; the first has lost them all. `whole`:
-        operations that are taken to be there. Up to ALL_SUBSETS of them: each subset. Of more: one
-        missing, only one, none, all, the first so many, and seeded samples. Of both: each write in
-        halves and zeros, beside all, none and those before it of the others."""
+        operations that are taken to be there. Each outcome of each of the others, beside all of
+        them, all but the later ones of the same file, none, and those before it; of a few also all
+        subsets, of more seeded samples."""
         pending = self.pending(cut)
         free = [place for place, index in enumerate(pending) if index not in whole]
-        base = [WHOLE] * len(pending)
 
         def outcome(given: dict[int, str], rest: str) -> str:
-            text = list(base)
-            for place in free:
-                text[place] = given.get(place, rest)
-            return "".join(text)
-
-        def begun(count: int) -> dict[int, str]:
-            return dict.fromkeys(free[:count], WHOLE)
+            return "".join(WHOLE if index in whole else given.get(place, rest)
+                for place, index in enumerate(pending))
 
         yield outcome({}, ABSENT)
         if len(free) <= ALL_SUBSETS:
             for marks in itertools.product(WHOLE + ABSENT, repeat=len(free)):
                 yield outcome(dict(zip(free, marks)), WHOLE)
-        else:
-            for rest, mark in ((WHOLE, ABSENT), (ABSENT, WHOLE)):
-                yield outcome({}, rest)
-                yield from (outcome({place: mark}, rest) for place in free)
-            yield from (outcome(begun(count), ABSENT) for count in range(len(free)))
         for count, place in enumerate(free):
             op = self.ops[pending[place]]
             cut_off = {later: ABSENT for later in free[count + 1:]
-                if self.ops[pending[later]].inode == op.inode}
-            for mark in op.outcomes[2:]:
+                if self.ops[pending[later]].inode == op.inode and not op.entries}
+            begun = dict.fromkeys(free[:count], WHOLE)
+            for mark in op.outcomes:
                 yield outcome({place: mark}, WHOLE)
                 yield outcome({**cut_off, place: mark}, WHOLE)
                 yield outcome({place: mark}, ABSENT)
-                yield outcome({**begun(count), place: mark}, ABSENT)
+                yield outcome({**begun, place: mark}, ABSENT)
         generator = random.Random(f"{seed} {cut}")
         for _ in range(samples if len(free) > 3 else 0):
             yield outcome({place: generator.choice(self.ops[pending[place]].outcomes)

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -65,24 +66,18 @@ def kinds(name: str) -> frozenset[str] | None:
     return gate.READS if name in READS else ENDS[name].only if name in ENDS else None
 
 
-def befall(call: gate.Call, names: Iterable[str] = FAULTS) -> list[str]:
-    """The faults that can strike the call. A lasting fault begins only at a call that it can
-    strike: begun at another one, it is the same trial. And no write is cut twice at the same
-    byte."""
-    found: dict[object, str] = {}
-    for name in names if call.paths != ("<fd1>",) else ():
-        fault = make(name, call.seq)
-        if fault.strikes(call):
-            found.setdefault(fault.part(call.size) if fault.kind == "torn" else name, name)
-    return list(found.values())
-
-
 def points(calls: Sequence[gate.Call], names: Iterable[str] = FAULTS) -> list[tuple[str, int]]:
-    """Every fault at every call that it can befall; a read that keeps failing, at the first of its
-    file."""
+    """Every fault at every call that it can strike. So a lasting error begins only there, and a
+    read that keeps failing at the first of its file. No write is cut twice at the same byte."""
+    found: dict[object, tuple[str, int]] = {}
     first = {call.paths: call.seq for call in reversed(calls)}
-    return [(name, call.seq) for call in calls for name in befall(call, tuple(names))
-        if name != "read EIO lasting" or first[call.paths] == call.seq]
+    for call, name in itertools.product(calls, names):
+        fault, late = make(name, call.seq), first[call.paths] < call.seq
+        if call.paths != ("<fd1>",) and fault.strikes(call, call.seq - 1) and not (late
+                and fault.kind == "errno_file"):
+            part = fault.part(call.size) if fault.kind == "torn" else name
+            found.setdefault((call.seq, part), (name, call.seq))
+    return list(found.values())
 
 
 def named(fault: Fault, known: Sequence[gate.Call]) -> Fault:

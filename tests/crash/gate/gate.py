@@ -2,25 +2,22 @@
 
 Mechanism
     A forked child installs a seccomp filter, hands its listener over (SCM_RIGHTS) and execs the
-    command. Every call of _TABLE (with `kinds`: of _WIDE) by any process of the tree stops *before*
-    it happens, until `_Gate.watch`, the one loop, has answered. The loop reads the caller's memory
-    and /proc/PID to learn which file is meant. Calls on the watched root or below it, and writes to
-    the standard output, are counted over the whole tree (1, 2, 3 ...) and recorded; all others go
-    on. A `Fault` strikes one count. Calls that copy without a write are refused, so that cat, cp
-    and mv fall back to calls that are seen. This process is the subreaper of its descendants, so a
-    run ends only when all of them are dead and reaped.
+    command. Every call of _TABLE that is of the `kinds` wanted, by any process of the tree, stops
+    *before* it happens, until `_Gate.watch`, the one loop, has answered. The loop reads the
+    caller's memory and /proc/PID to learn which file is meant. Calls on the watched root or below
+    it, and writes to the standard output, are counted over the whole tree (1, 2, 3 ...) and
+    recorded; all others go on. A `Fault` strikes one count. Calls that copy without a write are
+    refused, so that cat and mv fall back to calls that are seen. This process is the subreaper of
+    its descendants, so a run ends only when all of them are dead and reaped.
 
 Limits
-    - Needs Linux 5.11, x86-64, no privilege: see `available`. Before 5.19 a signal can
-      make a call arrive twice; the interrupted one is then forgotten.
-    - A call is recorded as asked for; whether it succeeded is not seen. Nor are links, modes,
-      owners, mmap stores, and, with `kinds`, reads as the dynamic linker makes them (_LIBRARIES).
+    - Needs Linux 5.19 and x86-64, no privilege: see `available`.
+    - A call is recorded as asked for; whether it succeeded is not seen. Links, modes, owners and
+      stores through mmap are not seen either.
     - Processes that run side by side reach the gate in the order that the scheduler chooses.
-    - A signal with a handler that comes just when a call reaches the gate makes it fail with EINTR,
-      where without the gate it would have gone through. So the gate gives SIGCHLD's handlers
-      SA_RESTART.
+    - A signal that comes just when a call reaches the gate makes it fail with EINTR, where it would
+      have gone through without the gate. So the gate gives SIGCHLD's handlers SA_RESTART.
     - setuid programs have no effect, and gates do not nest.
-    - If this very process is killed, so is the command (PDEATHSIG), but not its children.
     - Reaping is a matter of the whole process: use it side by side in processes, not in threads.
 
     >>> with tempfile.TemporaryDirectory() as root:
@@ -45,11 +42,13 @@ import struct
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Union
+from pathlib import Path
+from typing import Any
 
-AnyPath = Union[str, bytes, "os.PathLike[str]"]
+from .processes import children, with_children
+
 #: Kinds of call that need room, which ENOSPC and EDQUOT strike (on some file systems "rename" too).
 SPACE: frozenset[str] = frozenset({"open", "write", "mkdir", "mknod"})
 #: Kinds of call that change anything, which EROFS strikes.
@@ -67,7 +66,7 @@ class Fault:
 
     kind: "kill_tree": SIGKILL to every process. "kill_one": only to the caller; the rest goes on.
         "errno": the call fails with `errno`. "errno_from": so does every later one. "errno_file":
-        so does every later one of READS on that path. "torn": `size` bytes of a write are carried
+        so does every later one on that path. "torn": `size` bytes of a write are carried
         out, then as kill_tree.
     size: bytes; negative: all but so many; None: half. What is no write, or too small to be cut so,
         is left alone.
@@ -92,14 +91,13 @@ class Fault:
     def means(self, call: Call) -> bool:
         return re.search(self.where, str(call)) is not None
 
-    def strikes(self, call: Call, before: int = 0, begun: bool = False) -> bool:
-        """Whether it strikes this call. Only with `where`: `before`, the number of counted calls
-        before it that are meant, and `begun`, whether one of them was struck."""
-        if self.where:
-            here = self.means(call) and self.point == 1 + before
-        else:
-            here, begun = call.seq == self.point, call.seq > self.point
-        here = here or self.kind == "errno_from" and begun
+    def strikes(self, call: Call, before: int, struck: tuple[str, ...] | None = None) -> bool:
+        """Whether it strikes this call. `before`: the number of counted calls before it that are
+        meant; `struck`: the paths of the first that was struck."""
+        here = self.means(call) and self.point == 1 + before
+        if struck is not None:
+            here = here or self.kind == "errno_from" or (self.kind == "errno_file"
+                and call.paths == struck)
         if self.kind == "torn":
             here = here and call.kind == "write" and 0 < self.part(call.size) < call.size
         elif self.errno:
@@ -116,13 +114,13 @@ class Call:
     pid: int
     comm: str
     name: str  # of the system call
-    kind: str  # as in _TABLE and _WIDE, and rmdir
+    kind: str  # as in _TABLE; of an open that makes nothing, look; of unlinkat, also rmdir
     # below the root ("." is itself), else absolute; "<stdout>"; "<fd1>": a pipe in its place
     paths: tuple[str, ...]
     size: int = 0  # bytes, of write and truncate
     flags: int = 0  # flags or mode
     offset: int | None = None  # of a write
-    data: bytes | None = None  # of a write, if record_data
+    data: bytes | None = None  # of a write
     fate: str = "run"  # or "killed", "torn", "ENOSPC" ...
 
     def __str__(self) -> str:
@@ -137,9 +135,12 @@ class Result:
     stdout: bytes = b""
     stderr: bytes = b""
     calls: list[Call] = field(default_factory=list)
-    fired: int = 0  # calls that the fault struck
-    killed: bool = False  # the gate killed something, by the fault or because time was up
     timed_out: bool = False  # the command itself was still there after `timeout`
+
+    @property
+    def fired(self) -> int:
+        """How many calls the fault struck."""
+        return sum(call.fate != "run" for call in self.calls)
 
 
 Each = Callable[[Call, bytes, bytes], None]
@@ -154,76 +155,46 @@ fsync 74 sync f0 | fdatasync 75 sync f0 | syncfs 306 sync f0 | rename 82 rename 
 renameat 264 rename a0 a2 | renameat2 316 rename a0 a2 x4 | unlink 87 unlink p0
 unlinkat 263 unlink a0 x2 | rmdir 84 rmdir p0 | mkdir 83 mkdir p0 x1 | mkdirat 258 mkdir a0 x2
 mknod 133 mknod p0 x1 | mknodat 259 mknod a0 x2 | copy_file_range 326 EXDEV | sendfile 40 EINVAL
-splice 275 EINVAL | openat2 437 ENOSYS | io_uring_setup 425 ENOSYS
-"""
-#: Calls that change nothing, which are stopped only if a run asks to count them (`kinds`).
-_WIDE = """
-open 2 look p0 x1 | openat 257 look a0 x2 | stat 4 look p0 | lstat 6 look p0
-newfstatat 262 look a0 | statx 332 look a0 | access 21 look p0 | faccessat 269 look a0
-faccessat2 439 look a0 | readlink 89 look p0 | readlinkat 267 look a0 | chdir 80 look p0
-getdents64 217 list f0 | read 0 read f0 | pread64 17 read f0 | readv 19 read f0 | clone 56 fork
-clone3 435 fork | fork 57 fork | vfork 58 fork | execve 59 exec t0 | exit_group 231 exit
+splice 275 EINVAL | stat 4 look p0 | lstat 6 look p0 | newfstatat 262 look a0 | statx 332 look a0
+access 21 look p0 | faccessat 269 look a0 | faccessat2 439 look a0 | readlink 89 look p0
+readlinkat 267 look a0 | chdir 80 look p0 | getdents64 217 list f0 | read 0 read f0
+pread64 17 read f0 | readv 19 read f0 | clone 56 fork | clone3 435 fork | fork 57 fork
+vfork 58 fork | execve 59 exec t0 | exit_group 231 exit
 """
 #: A shell asks to hear of its children's ends: see Limits.
 _SIGACTION = 13
-#: Calls that the filter lets pass, as glibc's dynamic linker makes them: a stat of an open
-#: descriptor, a read of 832 bytes, a pread at 64. The argument, BPF's test (any of these bits, or
-#: equal), the value.
-_LIBRARIES = {"newfstatat": (3, 0x45, 0x1000), "statx": (2, 0x45, 0x1000), "read": (2, 0x15, 832),
-    "pread64": (3, 0x15, 64)}
-_MACHINE = os.uname().machine if sys.maxsize > 2**32 else "32 bits"
-_X86_64 = 0xC000003E
-_IOCTL, _SECCOMP, _CLOSE_RANGE = 16, 317, 436
+_SECCOMP, _CLOSE_RANGE, _SETPIPE_SZ = 317, 436, 1031
 _PDEATHSIG, _NO_NEW_PRIVS = 1, 38
 _RECV, _SEND, _VALID, _SET_FLAGS, _CONTINUE = 0xC0502100, 0xC0182101, 0x40082102, 0x40082104, 1
 _SET_SUBREAPER, _GET_SUBREAPER = 36, 37
 _SA_RESTART = 0x10000000
-_FICLONE, _FICLONERANGE = 0x40049409, 0x4020940D
 _MAKES = os.O_CREAT | os.O_TRUNC | 0o20000000  # O_TMPFILE without O_DIRECTORY's bit
 _AT_FDCWD, _AT_REMOVEDIR = -100, 0x200
 
 
-def _rows(table: str) -> dict[int, tuple[str, str, list[tuple[str, int]]]]:
-    rows = [row.split() for row in table.replace("\n", "|").split("|") if row.strip()]
-    return {int(row[1]): (row[0], row[2], [(word[0], int(word[1:])) for word in row[3:]])
-        for row in rows}
+_CALLS = {int(row[1]): (row[0], row[2], [(word[0], int(word[1:])) for word in row[3:]])
+    for row in map(str.split, _TABLE.strip().replace("\n", "|").split("|"))}
 
 
-_CALLS = _rows(_TABLE)
-#: With those of _WIDE; for a call that can be both, such as an open, its flags decide.
-_ALL_CALLS = {**_rows(_WIDE), **_CALLS}
-
-
-def _filter(kinds: frozenset[str] | None) -> bytes:
+def _filter(kinds: frozenset[str]) -> bytes:
     """The filter as BPF; calls that it lets pass by their number alone, the kernel remembers in a
     bitmap."""
-    load, equal, above, bits, end = 0x20, 0x15, 0x35, 0x45, 0x06
+    load, equal, bits, end = 0x20, 0x15, 0x45, 0x06
     allow, notify, refuse = 0x7FFF0000, 0x7FC00000, 0x00050000
-    other_abi = (end, 0, 0, refuse | errnos.ENOSYS)
-    code = [(load, 0, 0, 4), (equal, 1, 0, _X86_64), other_abi,
-        (load, 0, 0, 0), (above, 0, 1, 0x40000000), other_abi]
-    wanted = _CALLS
-    if kinds is not None:
-        # The kernel begins a fork anew if SIGCHLD comes meanwhile, and would count it twice: so
-        # forks stop only where they are counted, and then with all calls, which makes that rare
-        stop = READS | ENDS | FORKS | EXECS if kinds >= FORKS else kinds
-        wanted = {number: row for number, row in {**_CALLS, **_rows(_WIDE)}.items()
-            if row[1] in stop or row[1][0] == "E"}
-    for number, (name, kind, where) in wanted.items():
-        if name in ("open", "openat") and kinds is None:
+    code = [(load, 0, 0, 0)]
+    # The kernel begins a fork anew if SIGCHLD comes meanwhile, and would count it twice: so forks
+    # stop only where they are counted, and then with all that only look, which makes that rare
+    stop = READS | ENDS | FORKS | EXECS if kinds >= FORKS else kinds
+    for number, (_, kind, where) in _CALLS.items():
+        if kind == "open" and "look" not in stop:
             code += [(equal, 0, 4, number), (load, 0, 0, 16 + 8 * where[1][1]),
                 (bits, 0, 1, _MAKES), (end, 0, 0, notify), (end, 0, 0, allow)]
-        elif name in _LIBRARIES:  # Let these pass: half of all calls that would stop
-            argument, test, value = _LIBRARIES[name]
-            code += [(equal, 0, 4, number), (load, 0, 0, 16 + 8 * argument), (test, 0, 1, value),
-                (end, 0, 0, allow), (end, 0, 0, notify)]
-        else:
-            answer = refuse | getattr(errnos, kind) if kind[0] == "E" else notify
-            code += [(equal, 0, 1, number), (end, 0, 0, answer)]
-    code += [(equal, 0, 4, _SIGACTION), (load, 0, 0, 16), (equal, 0, 1, signal.SIGCHLD),
+        elif kind[0] == "E":
+            code += [(equal, 0, 1, number), (end, 0, 0, refuse | getattr(errnos, kind))]
+        elif kind in stop or kind == "open":
+            code += [(equal, 0, 1, number), (end, 0, 0, notify)]
+    code += [(equal, 0, 3, _SIGACTION), (load, 0, 0, 16), (equal, 0, 1, signal.SIGCHLD),
         (end, 0, 0, notify), (end, 0, 0, allow)]
-    code += [(equal, 0, 4, _IOCTL), (load, 0, 0, 24), (equal, 1, 0, _FICLONE),
-        (equal, 0, 1, _FICLONERANGE), (end, 0, 0, refuse | errnos.EOPNOTSUPP), (end, 0, 0, allow)]
     return b"".join(struct.pack("=HBBI", *step) for step in code)
 
 
@@ -237,20 +208,6 @@ def _syscall(name: str, number: int, *args: int) -> int:
     if value < 0:
         raise OSError(ctypes.get_errno(), f"{name}: {os.strerror(ctypes.get_errno())}")
     return value
-
-
-def _children(pid: int | str) -> list[int]:
-    found: list[int] = []
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        for task in os.listdir(f"/proc/{pid}/task"):
-            found += map(int, _read(f"/proc/{pid}/task/{task}/children").split())
-    return found
-
-
-def _tree(pid: int) -> Iterator[int]:
-    yield pid
-    for child in _children(pid):
-        yield from _tree(child)
 
 
 def _read(path: str, size: int = 65536, offset: int = 0) -> bytes:
@@ -273,16 +230,16 @@ class _Gate:
     """One run: `start` makes the child, `watch` is the loop, `finish` ends and reaps whatever is
     left."""
 
-    def __init__(self, root: AnyPath, fault: Fault | None, record_data: bool, each: Each | None,
-                 kinds: frozenset[str] | None) -> None:
+    def __init__(self, root: Path | str, fault: Fault | None, each: Each | None,
+                 kinds: frozenset[str]) -> None:
         self.root = os.path.realpath(os.fsencode(root))
         self.below = os.path.join(self.root, b"")
-        self.fault, self.record_data, self.each = fault, record_data, each
-        self.kinds, self.result, self.over = kinds, Result(), False
+        self.fault, self.each, self.kinds = fault, each, kinds
+        self.result, self.over = Result(), False
         self.met = 0  # the number of counted calls that the fault means
-        self.struck: tuple[str, ...] = ()  # the paths of the first call that it struck
+        self.struck: tuple[str, ...] | None = None  # the paths of the first call that it struck
         self.child = 0  # 0 before the fork, and again when it has been reaped
-        self.before, self.filters = set(_children("self")), _status("self", b"Seccomp_filters")
+        self.before, self.filters = set(children("self")), _status("self", b"Seccomp_filters")
         self.files = contextlib.ExitStack()
         self.line, self.far = map(self.files.enter_context, socket.socketpair(socket.AF_UNIX,
             socket.SOCK_SEQPACKET))
@@ -293,22 +250,23 @@ class _Gate:
         self.ends = [pipe[0] for pipe in pipes]
         for file in (*self.near, *self.ends):
             self.files.enter_context(file)
-        self.input, self.output = (os.readlink(b"/proc/self/fd/%d" % near.fileno())
-            for near in self.near[:2])
+        self.output = os.readlink(b"/proc/self/fd/%d" % self.near[1].fileno())
         self.collected: list[list[bytes]] = [[], [], []]
 
-    def start(self, argv: Sequence[str], env: Mapping[str, str], cwd: AnyPath | None) -> None:
+    def start(self, argv: Sequence[str], env: Mapping[str, str], cwd: Path | str,
+            stdin: bytes) -> None:
         """Fork the child, and receive its listener. OSError: there is none, with what it said."""
+        fcntl.fcntl(self.near[0], _SETPIPE_SZ, max(len(stdin), 4096))  # it holds all of it
+        self.near[0].write(stdin)
         code = ctypes.create_string_buffer(_filter(self.kinds))
         program = struct.pack("@HP", (len(code) - 1) // 8, ctypes.addressof(code))
-        worker, place = os.getpid(), os.fspath(cwd or os.getcwd())
         self.child = os.fork()
         if not self.child:
-            self._become([os.fspath(word) for word in argv], dict(env), place, worker, program)
+            self._become([os.fspath(word) for word in argv], dict(env), cwd, program)
         self.pidfd = os.pidfd_open(self.child)
         self.files.callback(os.close, self.pidfd)
         self.far.close()
-        for end in self.ends:
+        for end in (*self.ends, self.near[0]):
             end.close()
         listeners = socket.recv_fds(self.line, 1, 1)[1]
         if not listeners:
@@ -318,27 +276,22 @@ class _Gate:
         with contextlib.suppress(OSError):
             fcntl.ioctl(self.listener, _SET_FLAGS, 1)  # wake callers on this processor (Linux 6.6)
 
-    def _become(self, argv: list[str], env: dict[str, str], cwd: Any, worker: int,
-            program: bytes) -> None:
+    def _become(self, argv: list[str], env: dict[str, str], cwd: Any, program: bytes) -> None:
         """The child: hand the filter's listener over and become the command, which ends with the
         worker. What fails is said on the standard error."""
         try:
             os.setsid()
             _LIBC.prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-            if os.getppid() != worker:
-                os._exit(127)
             for target, end in enumerate(self.ends):  # all of them are above 2
                 os.dup2(end.fileno(), target)
-            _syscall("close_range", _CLOSE_RANGE, 3, 0xFFFFFFFF, 4)  # close on exec (Linux 5.11)
+            _syscall("close_range", _CLOSE_RANGE, 3, 0xFFFFFFFF, 4)  # close on exec
             for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
                 signal.signal(number, signal.SIG_DFL)
             os.chdir(cwd)
             _LIBC.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0)
             held = ctypes.create_string_buffer(program)
-            try:  # NEW_LISTENER; with WAIT_KILLABLE_RECV (Linux 5.19)
-                listener = _syscall("seccomp", _SECCOMP, 1, 8 | 32, ctypes.addressof(held))
-            except OSError:
-                listener = _syscall("seccomp", _SECCOMP, 1, 8, ctypes.addressof(held))
+            # NEW_LISTENER, WAIT_KILLABLE_RECV: a signal does not call away a call that was received
+            listener = _syscall("seccomp", _SECCOMP, 1, 8 | 32, ctypes.addressof(held))
             socket.send_fds(self.far, [b"."], [listener])
             os.execvpe(argv[0], argv, env)
         except (OSError, ValueError) as error:
@@ -346,17 +299,15 @@ class _Gate:
         finally:
             os._exit(127)
 
-    def watch(self, stdin: bytes, timeout: float, linger: float) -> None:
-        """The loop: answer calls and move the streams, until the tree is gone, the fault has ended
+    def watch(self, timeout: float, linger: float) -> None:
+        """The loop: answer calls and read the output, until the tree is gone, the fault has ended
         it or time is up."""
-        end = time.monotonic() + timeout
-        rest, poll = memoryview(stdin), select.poll()
-        streams = {stream.fileno(): index for index, stream in enumerate(self.near)}
+        end, look, poll = time.monotonic() + timeout, 0.0, select.poll()
+        streams = {self.near[index].fileno(): index for index in (1, 2)}
         for fd in streams:
             os.set_blocking(fd, False)
         for fd in (self.listener, self.pidfd, *streams):
-            poll.register(fd, select.POLLOUT if fd == self.near[0].fileno() else select.POLLIN)
-        look = 0.0
+            poll.register(fd, select.POLLIN)
         while not self.over:
             now = time.monotonic()
             # As init would: a dead orphan must not stay in /proc for long
@@ -368,7 +319,7 @@ class _Gate:
                 if not self._left():
                     return
                 if now >= end:
-                    self.result.timed_out, self.result.killed = bool(self.child), True
+                    self.result.timed_out = bool(self.child)
                     return
             for fd, event in poll.poll(1000 * min(end - now, 0.05 if self.child else 0.005)):
                 if fd == self.listener:
@@ -380,17 +331,8 @@ class _Gate:
                 elif fd == self.pidfd:
                     poll.unregister(fd)
                     look, end = 0, min(end, now + linger)
-                elif streams[fd]:
-                    if not self.collect(streams[fd]):
-                        poll.unregister(fd)
-                else:
-                    try:
-                        rest = rest[self.near[0].write(rest[:65536]) or 0:]
-                    except BrokenPipeError:
-                        rest = rest[:0]
-                    if not rest:
-                        poll.unregister(fd)
-                        self.near[0].close()
+                elif not self.collect(streams[fd]):
+                    poll.unregister(fd)
 
     def collect(self, index: int) -> bool:
         """Read what an output pipe holds now; False at its end."""
@@ -404,7 +346,7 @@ class _Gate:
         """Reap the dead processes of the run; return what is left of the command and its orphans,
         which we adopted."""
         left = []
-        for pid in _children("self"):
+        for pid in children("self"):
             if pid == self.child or pid not in self.before and _status(pid,
                     b"Seccomp_filters") > self.filters:
                 done, status = os.waitpid(pid, os.WNOHANG)
@@ -428,7 +370,7 @@ class _Gate:
                 return
             if time.monotonic() > bound:
                 raise TimeoutError(errnos.ETIMEDOUT, f"processes that do not die: {left}")
-            for pid in (pid for root in left for pid in _tree(root) if kill):
+            for pid in (pid for top in left for pid in with_children(top) if kill):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             time.sleep(0.0002)
@@ -453,21 +395,19 @@ class _Gate:
             self._reply(token, flags=_CONTINUE)
             return
         lasts = self.fault and self.fault.kind in ("errno_from", "errno_file")
-        if self.kinds and self.result.fired and self.fault and not lasts:
+        if "open" not in self.kinds and self.struck is not None and not lasts:
             # No call after the strike counts, and of reads there are thousands
             self._reply(token, flags=_CONTINUE)
             return
         call: Call | None = None
-        pieces: list[tuple[int, int]] = []
         try:
-            call = self._decode(pid, number, args, pieces)
+            call = self._decode(pid, number, args)
             if call and self.each:
                 for stream in (1, 2):
                     self.collect(stream)
                 self.each(call, b"".join(self.collected[1]), b"".join(self.collected[2]))
-            if call and self.fault and (self._stays(call)
-                    or self.fault.strikes(call, self.met, self.result.fired > 0)):
-                call = self._strike(self.fault, call, token, args, pieces)
+            if call and self.fault and self.fault.strikes(call, self.met, self.struck):
+                call = self._strike(self.fault, call, token, args)
             elif not self._reply(token, flags=_CONTINUE):
                 return
         # the caller is gone, or its descriptor or address is bad: the kernel will say so
@@ -478,9 +418,8 @@ class _Gate:
             self._reply(token, flags=_CONTINUE)
         if call:
             self.result.calls.append(call)
-            self.result.fired += call.fate != "run"
-            if call.fate != "run":
-                self.struck = self.struck or call.paths
+            if call.fate != "run" and self.struck is None:
+                self.struck = call.paths
             self.met += bool(self.fault and self.fault.means(call))
 
     def _restart(self, pid: int, action: int) -> None:
@@ -493,16 +432,11 @@ class _Gate:
                 memory.seek(action + 8)
                 memory.write((flags | _SA_RESTART).to_bytes(8, sys.byteorder))
 
-    def _stays(self, call: Call) -> bool:
-        return self.fault is not None and self.fault.kind == "errno_file" and (call.kind in READS
-            and call.paths == self.struck)
-
-    def _strike(self, fault: Fault, call: Call, token: int, args: list[int],
-                pieces: list[tuple[int, int]]) -> Call | None:
+    def _strike(self, fault: Fault, call: Call, token: int, args: list[int]) -> Call | None:
         """Apply the fault; the call with its fate. None if the caller is dead already: nothing was
         done then, the call never happened, and the next one, which gets its number, is struck in
         its place."""
-        part = self._data(call.pid, pieces, fault.part(call.size)) if fault.kind == "torn" else b""
+        part = (call.data or b"")[:fault.part(call.size)] if fault.kind == "torn" else b""
         if not self._ioctl(_VALID, struct.pack("=Q", token)):
             return None
         if fault.errno:
@@ -518,22 +452,18 @@ class _Gate:
             os.kill(call.pid, signal.SIGKILL)  # one that is gone is no strike either: see _answer
         else:
             self.finish()
-        self.result.killed = True
         return replace(call, fate="torn" if part else "killed")
 
-    def _decode(self, pid: int, number: int, args: list[int],
-            pieces: list[tuple[int, int]]) -> Call | None:
-        """The call, if it counts; `pieces` gets the places of a write's bytes."""
-        name, kind, where = _ALL_CALLS[number]
+    def _decode(self, pid: int, number: int, args: list[int]) -> Call | None:
+        """The call, if it counts."""
+        name, kind, where = _CALLS[number]
         at = {letter: args[index] for letter, index in where}
         flags = at.get("x", 0) & 0xFFFFFFFF
-        if self.kinds is not None:
-            if name in ("open", "openat") and not flags & _MAKES:
-                kind = "look"
-            # How the command itself begins and ends is no fault that it could see
-            if kind not in self.kinds or pid == self.child and kind in EXECS | ENDS:
-                return None
-        follow = name == "truncate" or kind == "open" and not flags & (os.O_EXCL | os.O_NOFOLLOW)
+        if kind == "open" and not flags & _MAKES:
+            kind = "look"
+        # How the command itself begins and ends is no fault that it could see
+        if kind not in self.kinds or pid == self.child and kind in EXECS | ENDS:
+            return None
         counts, paths = name == "sync" or kind in FORKS | EXECS | ENDS, []
         for letter, index in where:
             if letter == "f":
@@ -553,19 +483,17 @@ class _Gate:
                     b"\0")[0]
                 if letter != "t":
                     directory = args[index] if letter == "a" else _AT_FDCWD
-                    text = self._path(pid, ctypes.c_int(directory & 0xFFFFFFFF).value, text, follow)
+                    text = self._path(pid, ctypes.c_int(directory & 0xFFFFFFFF).value, text)
                     counts = counts or self._inside(text)
                 paths.append(text)
         if not counts:
             return None
-        if "b" in at:
-            pieces.append((at["b"], args[2]))
-        elif "v" in at:
-            pieces += struct.iter_unpack("@QQ", _read(f"/proc/{pid}/mem", 16 * min(args[2], 1024),
-                at["v"]))
-        size, offset, data = at.get("z", sum(length for _, length in pieces)), at.get("o"), None
+        size, offset, data = at.get("z", 0), at.get("o"), None
         if kind == "write":
-            data = self._data(pid, pieces, size) if self.record_data else None
+            pieces = [(at["b"], args[2])] if "b" in at else struct.iter_unpack("@QQ",
+                _read(f"/proc/{pid}/mem", 16 * min(args[2], 1024), at["v"]))
+            data = b"".join(_read(f"/proc/{pid}/mem", length, start) for start, length in pieces)
+            size = len(data)
             offset = self._offset(pid, args[0]) if offset is None else offset
         if name == "unlinkat" and flags & _AT_REMOVEDIR:
             kind = "rmdir"
@@ -578,22 +506,14 @@ class _Gate:
     def _inside(self, path: bytes) -> bool:
         return path == self.root or path.startswith(self.below)
 
-    def _data(self, pid: int, pieces: list[tuple[int, int]], size: int) -> bytes:
-        data = b""
-        for address, length in pieces:
-            data += _read(f"/proc/{pid}/mem", min(length, size - len(data)), address)
-        return data
-
     def _offset(self, pid: int, fd: int) -> int:
-        lines = dict(line.split(b":", 1) for line in _read(f"/proc/{pid}/fdinfo/{fd}").split(b"\n")
-            if b":" in line)
-        append = int(lines[b"flags"], 8) & os.O_APPEND
-        return os.stat(f"/proc/{pid}/fd/{fd}").st_size if append else int(lines[b"pos"])
+        _, at, _, flags, *_ = _read(f"/proc/{pid}/fdinfo/{fd}").split()
+        append = int(flags, 8) & os.O_APPEND
+        return os.stat(f"/proc/{pid}/fd/{fd}").st_size if append else int(at)
 
-    def _path(self, pid: int, directory: int, text: bytes, follow: bool) -> bytes:
-        """The absolute name of what a path argument means, links resolved as far as the call
-        follows them; "?" and the argument, if its directory cannot be reached, so that the call can
-        only fail."""
+    def _path(self, pid: int, directory: int, text: bytes) -> bytes:
+        """The absolute name of what a path argument means, with all links resolved but a last one;
+        "?" and the argument, if its directory cannot be reached, so that the call can only fail."""
         if text == b"/dev/null":
             return text
         given = text
@@ -602,14 +522,13 @@ class _Gate:
         if not text.startswith(b"/"):
             base = b"/proc/%d/cwd" % pid if directory == _AT_FDCWD else b"/proc/%d/fd/%d" % (pid,
                 directory)
-            if not text:  # AT_EMPTY_PATH: the descriptor itself
-                return os.readlink(base)
+            if not text:  # AT_EMPTY_PATH: a look at an open file, which cannot fail
+                return b"?"
             text = base + b"/" + text
         head, tail = os.path.split(text.rstrip(b"/"))
         with contextlib.suppress(OSError):
-            if follow or tail in (b".", b"..", b""):
-                with contextlib.suppress(FileNotFoundError):
-                    return self._resolve(text)
+            if tail in (b".", b"..", b""):
+                return self._resolve(text)
             return os.path.join(self._resolve(head), tail)
         return b"?" + given
 
@@ -621,29 +540,28 @@ class _Gate:
             os.close(fd)
 
 
-def run(argv: Sequence[str], root: AnyPath, *, env: Mapping[str, str] | None = None,
-        stdin: bytes = b"", cwd: AnyPath | None = None, fault: Fault | None = None,
-        timeout: float = 30, record_data: bool = False, linger: float = 1,
-        each: Each | None = None, kinds: frozenset[str] | None = None) -> Result:
+def run(argv: Sequence[str], root: Path | str, *, env: Mapping[str, str] | None = None,
+        stdin: bytes = b"", cwd: Path | str | None = None, fault: Fault | None = None,
+        timeout: float = 30, linger: float = 1, each: Each | None = None,
+        kinds: frozenset[str] | None = None) -> Result:
     """Run `argv` behind a gate on the directory `root`; nothing of it is left when this returns.
 
     env, cwd, stdin: as in subprocess. timeout: seconds for all. linger: seconds that the rest of
-    the tree may go on after the command itself has ended. record_data: keep the bytes of writes.
-    each(call, stdout, stderr) is called before each counted call, which waits meanwhile: what lies
-    below the root then is what a kill of the whole tree at that call leaves; the streams are what
-    has come so far. kinds: count only calls of these kinds, of READS, ENDS, FORKS and EXECS, and no
-    changes; once a fault has struck that does not last, later calls pass uncounted. Raises OSError
-    if the gate cannot be set up."""
+    the tree may go on after the command itself has ended. each(call, stdout, stderr) is called
+    before each counted call, which waits meanwhile: what lies below the root then is what a kill
+    of the whole tree at that call leaves; the streams are what has come so far. kinds: count only
+    calls of these kinds, of READS, ENDS, FORKS and EXECS, and no changes; once a fault has struck
+    that does not last, later calls pass uncounted. Raises OSError if the gate cannot be set up."""
     before = ctypes.c_int()
     _LIBC.prctl(_GET_SUBREAPER, ctypes.addressof(before), 0, 0, 0)
     with contextlib.ExitStack() as stack:  # undone from the last to the first
         stack.callback(_LIBC.prctl, _SET_SUBREAPER, before.value, 0, 0, 0)
         _LIBC.prctl(_SET_SUBREAPER, 1, 0, 0, 0)
-        gate = _Gate(os.fspath(root), fault, record_data, each, kinds)
+        gate = _Gate(os.fspath(root), fault, each, kinds or CHANGES | {"sync"})
         stack.enter_context(gate.files)
         stack.callback(gate.finish)
-        gate.start(argv, os.environ if env is None else env, cwd)
-        gate.watch(stdin, timeout, linger)
+        gate.start(argv, os.environ if env is None else env, cwd or ".", stdin)
+        gate.watch(timeout, linger)
         gate.finish()
         for index in (1, 2):
             gate.collect(index)
@@ -654,16 +572,13 @@ def run(argv: Sequence[str], root: AnyPath, *, env: Mapping[str, str] | None = N
 @functools.cache
 def available() -> tuple[bool, str]:
     """Whether faults can be injected here, tried on a small script; and if not, why."""
-    if _MACHINE != "x86_64":
-        return False, f"no seccomp gate: not written for {_MACHINE}"
-    if _status("self", b"Seccomp_filters") < 0:
-        return False, "no seccomp gate: needs Linux 5.9 with seccomp"
-    if not os.path.exists(f"/proc/self/task/{os.getpid()}/children"):
-        return False, "no seccomp gate: needs a kernel with CONFIG_PROC_CHILDREN"
+    if (machine := os.uname().machine) != "x86_64":
+        return False, f"no seccomp gate: not written for {machine}"
     with tempfile.TemporaryDirectory() as root:
         try:
             result = run(["/bin/sh", "-c", "printf abcd >x"], root, cwd=root,
                 fault=Fault("torn", 2), timeout=60)
         except OSError as error:
-            return False, f"no seccomp gate: {error.strerror}"
-    return (True, "") if result.fired == 1 else (False, "no seccomp gate: calls are not seen")
+            return False, f"no seccomp gate: {error.strerror} (it needs Linux 5.19)"
+    ended = result.fired, result.status
+    return (True, "") if ended == (1, -9) else (False, "no seccomp gate: calls are not seen")

@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -47,50 +47,51 @@ def kill(pids: Iterable[int], number: int = signal.SIGKILL) -> None:
 _EXITING = 4  # of the flags in a process's stat: it has begun to end
 
 
-def _words(process: Path, name: str, field: int) -> bytes:
-    """A process's `environ` or `cmdline`; `field` is where the addresses of its begin and end are
-    in its stat, behind the name. OSError: it has ended.
+def words(pid: int | str, name: str = "cmdline") -> bytes:
+    """The command line of a process or, named `environ`, its environment when its program began:
+    each word with a NUL behind it. Empty if the process is gone, or a zombie.
 
     RACE: while a process is in execve(), both files are empty, and the address of its program
     (field 23) is 0. So they are of the kernel's own processes, for which readlink() fails. A
     process that ends loses its memory before its files: wait, so that it holds no lock and no port
     any more."""
-    while True:
-        with contextlib.suppress(ProcessLookupError):
-            if words := (process / name).read_bytes():
-                return words
-        fields = _stat(process)
-        if fields[0] in "ZX":
-            raise ProcessLookupError
-        if int(fields[6]) & _EXITING:
-            os.sched_yield()
-        elif fields[field] == fields[field + 1] and fields[23] != "0":
-            return b""
-        else:
-            os.readlink(process / "exe")
-
-
-def _command(process: Path) -> str:
-    return _words(process, "cmdline", 45).replace(b"\0", b" ").decode(errors="replace").strip()
-
-
-def environment(process: int | str) -> bytes:
-    """The environment of that process as it was when its program began; empty if the process is
-    gone, or a zombie."""
+    process, begin = Path("/proc", str(pid)), {"cmdline": 45, "environ": 47}[name]
     with contextlib.suppress(OSError):
-        return _words(Path("/proc", str(process)), "environ", 47)
+        while True:
+            with contextlib.suppress(ProcessLookupError):
+                if found := (process / name).read_bytes():
+                    return found
+            fields = _stat(process)
+            if int(fields[6]) & _EXITING and fields[0] not in "ZX":
+                os.sched_yield()
+            elif fields[0] in "ZX" or fields[begin] == fields[begin + 1] and fields[23] != "0":
+                break
+            else:
+                os.readlink(process / "exe")
     return b""
 
 
 def carriers(mark: bytes) -> dict[int, str]:
     """What runs with the mark in its environment, whatever session it is in, and its command. A
     zombie has none."""
-    found = {}
-    for process in filter(str.isdecimal, os.listdir("/proc")):
-        if mark in environment(process):
-            with contextlib.suppress(OSError):
-                found[int(process)] = _command(Path("/proc", process))
+    return {int(pid): words(pid).replace(b"\0", b" ").decode(errors="replace").strip()
+        for pid in filter(str.isdecimal, os.listdir("/proc")) if mark in words(pid, "environ")}
+
+
+def children(pid: int | str) -> list[int]:
+    """The processes that pid has started and that still exist."""
+    found: list[int] = []
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            found += map(int, Path(f"/proc/{pid}/task/{task}/children").read_text().split())
     return found
+
+
+def with_children(pid: int) -> Iterator[int]:
+    """The process and all below it."""
+    yield pid
+    for child in children(pid):
+        yield from with_children(child)
 
 
 def listening(port: int) -> bool:

@@ -19,20 +19,109 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import inf
 
-from .history_events import KEEPS, SLACK, TAKES, Event, Hold, Message
-
+#: Verbs that hand out a message until it is settled or given back, by its receipt. A claim is a
+#: reservation without an end, which settle and unclaim end.
+KEEPS = ("reserve", "claim")
+TAKES = ("pop", "drain", *KEEPS)
+SLACK = 0.04  # seconds: the clock has hundredths, and is read twice
 STATUSES = {"push": {0, 75}, **dict.fromkeys((*TAKES, "delete", "release", "touch", "bury",
     "unclaim"), {0, 66})}
 # The first verb after a restart reports what it has swept
 SWEPT = re.compile(rb"queue '[^']*': what a killed push left of \d+ was removed\n")
 
 
+@dataclass(frozen=True)
+class Message:
+    """A message that was to be stored."""
+
+    number: int
+    body: bytes
+    priority: int
+    lease: int  # seconds
+    key: str
+
+
+@dataclass
+class Event:
+    """One operation; `start` and `end` in seconds."""
+
+    who: str
+    words: tuple[str, ...]
+    fault: str = ""
+    messages: tuple[int, ...] = ()
+    receipt: str = ""
+    start: float = 0.0
+    end: float = 0.0
+    status: int = 0
+    killed: bool = False
+    out: bytes = b""
+    err: bytes = b""
+    claimed: Sequence[bytes | None] = ()  # the messages in the directories that a claim has listed
+
+    @property
+    def verb(self) -> str:
+        return self.words[0]
+
+    @property
+    def done(self) -> bool:
+        return self.status == 0 and not self.killed
+
+    @property
+    def nothing(self) -> bool:
+        """Whether it says that nothing is there; 66 is also that a message is no longer its own."""
+        return self.verb in TAKES and self.status == 66 and not self.out and (
+            b"no longer yours" not in self.err)
+
+    def option(self, letter: str) -> str:
+        return self.words[self.words.index(letter) + 1] if letter in self.words else ""
+
+    def over(self, lease: float, at: Event) -> bool:
+        """Whether what it took could be put back when `at` began: the lease had ended or, of a pop,
+        its owner."""
+        if self.verb in KEEPS:
+            return at.start >= self.end + lease + SLACK
+        return at.start >= self.end
+
+    def line(self, began: float) -> str:
+        said = "killed" if self.killed else f"exit {self.status}"
+        what = f" of {','.join(map(str, self.messages))}" if self.messages else ""
+        return (f"    {self.start - began:8.4f} to {self.end - began:8.4f} {self.who:>14}  "
+            f"{' '.join(self.words)}{what}"
+            f"{f' ({self.fault})' if self.fault else ''}: {said} {self.out[:60]!r} "
+            f"{self.err[:120]!r}")
+
+
+@dataclass
+class Hold:
+    """A message was handed out by `event`; `whole`: all of its bytes were written; `uses`: the
+    operations with its receipt."""
+
+    event: Event
+    message: Message
+    whole: bool
+    receipt: str = ""
+    tries: int = 0
+    uses: list[Event] = field(default_factory=list)
+
+    @property
+    def settles(self) -> bool:
+        """Whether the event is a pop that succeeded."""
+        return self.event.verb not in KEEPS and self.event.done
+
+    @property
+    def lease(self) -> float:
+        if self.event.verb == "claim":
+            return inf
+        return float(self.event.option("-t") or self.message.lease)
+
+
 class Model:
-    def __init__(self, events: Sequence[Event], messages: Mapping[int, Message], kind: str) -> None:
+    def __init__(self, events: Sequence[Event], messages: Mapping[int, Message]) -> None:
         self.events = sorted(events, key=lambda event: event.start)
-        self.messages, self.kind = messages, kind
+        self.messages = messages
         self.began = self.events[0].start
         self.wrong: list[str] = []
         self.pushes = {number: event for event in self.events for number in event.messages}
@@ -91,15 +180,12 @@ class Model:
 
     def _read_take(self, event: Event) -> None:
         receipt, tries, data = event.receipt, 0, event.out
-        # The clock was set, so the lease was over while the message was printed: another verb may
-        # have it, and this one has said so
-        partly = event.killed or self.kind == "clock" and event.status == 66
         if event.verb == "reserve" and data:
             head, _, data = data.partition(b"\n")
             words = head.decode(errors="replace").split(" ")
             if len(words) == 4:
                 receipt, tries = words[0], int(words[2])
-            if not partly and (len(words) != 4 or int(words[3]) != len(data)):
+            if not event.killed and (len(words) != 4 or int(words[3]) != len(data)):
                 self.say(f"reserve said {head[:80]!r}, and {len(data)} bytes came", event)
         pieces = data.split(b"\0") if "-0" in event.words else [data]
         if event.verb == "claim":
@@ -109,7 +195,7 @@ class Model:
             message = self.messages.get(int(begin[1])) if begin else None
             whole = message is not None and piece == message.body
             begun = message.body.startswith(piece) if message else piece.isdigit()
-            if not whole and not (partly and piece is pieces[-1] and begun):
+            if not whole and not (event.killed and piece is pieces[-1] and begun):
                 self.say(f"unknown or altered: {piece[:60]!r}, {len(piece)} bytes", event)
             elif message:
                 hold = Hold(event, message, whole, receipt, tries)
@@ -138,8 +224,8 @@ class Model:
 
     def put_back(self, holder: Event, lease: float, by: Event) -> bool:
         """Whether it was put back for certain before `by` looked for it."""
-        return holder.over(lease, by) and (by.nothing or by.boot > holder.boot or any(
-            event.end <= by.start and holder.over(lease, event) for event in self.reclaims))
+        return holder.over(lease, by) and (by.nothing or any(event.end <= by.start
+            and holder.over(lease, event) for event in self.reclaims))
 
     def back(self, hold: Hold, by: Event) -> bool:
         """Whether what was held is ready for certain when `by` begins."""
@@ -152,16 +238,13 @@ class Model:
             return event.verb == "reserve" or not any(use.killed for use in hold.uses)
         if event.verb not in KEEPS and not event.killed:
             return event.end <= by.start  # it has given it back itself
-        lease = max([hold.lease, *(use.up_end + float(use.option("-t")) - event.up_end
+        lease = max([hold.lease, *(use.end + float(use.option("-t")) - event.end
             for use in hold.uses if use.verb == "touch")])
         return self.put_back(event, lease, by)
 
     def there(self, number: int, by: Event) -> bool:
         """Whether it was surely ready all through `by`, or until `by` itself took it."""
-        message, push, holds = self.messages[number], self.pushes[number], self.holds[number]
-        if message.delay and (push.boot != by.boot or push.up_end + message.delay
-                + SLACK > by.up_start):
-            return False
+        holds = self.holds[number]
         late = [hold.event is by or hold.event.start >= by.end for hold in holds]
         return any(late) and self.stored(number) <= by.start and all(
             after or self.back(hold, by) for after, hold in zip(late, holds))
@@ -185,15 +268,15 @@ class Model:
         return self.pushes[one].end < self.pushes[other].start
 
     def exclusive_until(self, hold: Hold, other: Event) -> float:
-        """The uptime until which a reservation held for certain, as far as `other` is concerned;
+        """The time until which a reservation held for certain, as far as `other` is concerned;
         -inf where its owner may have given it up."""
-        until = hold.event.up_start + hold.lease
+        until = hold.event.start + hold.lease
         for use in hold.uses:
             if use.start > other.end:
                 break
             if use.verb != "touch":
                 return -inf
-            new = use.up_start + float(use.option("-t"))
+            new = use.start + float(use.option("-t"))
             until = new if use.done and use.end <= other.start else min(until, new)
         return until - SLACK
 
@@ -236,22 +319,11 @@ class Model:
         if hold.tries and hold.tries == other.tries and id(hold) < id(other):
             self.say(f"message {number} was handed out twice as try {hold.tries}", first, second)
         later = second.start >= first.end or 0 < hold.tries < other.tries
-        if (later or other.settles) and second.up_end < self.exclusive_until(hold, second):
+        if (later or other.settles) and second.end < self.exclusive_until(hold, second):
             self.say(f"message {number} had two living owners", first, second, *hold.uses)
         if later and (used := [use for use in hold.uses if use.done and use.start > second.end]):
             self.say(f"message {number}: a receipt was honoured after the message was handed out "
                 "again", first, second, *used)
-
-    def check_delays(self) -> None:
-        kicks = [event for event in self.events if event.verb == "kick"]
-        for number, push in self.pushes.items():
-            delay = self.messages[number].delay
-            for event in (hold.event for hold in self.holds[number] if delay):
-                early = event.up_end < push.up_start + delay - SLACK
-                if early and not any(kick.start < event.end and kick.end > push.start
-                        for kick in kicks):
-                    self.say(f"message {number} came before its delay of {delay} s was over", push,
-                        event)
 
     def check_order(self) -> None:
         for event in self.events:
@@ -301,13 +373,12 @@ class Model:
                         and event.end >= moment - 0.1))
 
 
-def check(events: Sequence[Event], messages: Mapping[int, Message], kind: str, bound: int,
+def check(events: Sequence[Event], messages: Mapping[int, Message], bound: int,
         samples: Sequence[tuple[float, int]]) -> list[str]:
     """The findings: for each a sentence and, indented, the operations that it concerns. [] is
     good."""
-    model = Model(events, messages, kind)
-    for look in (model.check_stored, model.check_repeats, model.check_delays, model.check_order,
-            model.check_keys):
+    model = Model(events, messages)
+    for look in (model.check_stored, model.check_repeats, model.check_order, model.check_keys):
         look()
     if bound:
         model.check_bound(bound, samples)

@@ -17,7 +17,7 @@ from pathlib import Path
 from . import layout, trees
 from .. import memo
 from .layout import Dump, dump
-from ..scenarios import Scenario, System
+from ..scenarios import Article, Scenario, System
 
 AFTER = b"after"  # the body of the push that comes before the recovery
 #: The first verb after a boot says what it has set right; after a power cut also what was never
@@ -64,8 +64,6 @@ def stored(stdout: bytes) -> bool:
 
 def expected(scenario: Scenario, acked: bool, stdout: bytes) -> Ledger:
     """The ledger after `act` has printed this output, and succeeded or not."""
-    if scenario.tells:
-        return _told(scenario, stdout)
     old, new = set(scenario.old), set(scenario.new)
     if acked and scenario.instead and stdout in scenario.order:
         old = {stdout}
@@ -88,27 +86,6 @@ def expected(scenario: Scenario, acked: bool, stdout: bytes) -> Ledger:
         ledger.must |= old - set(said(scenario.act, stdout, scenario.old))
     if acked and scenario.delivers and set(said(scenario.act, stdout, scenario.order)) != old:
         ledger.wrong.append(f"not delivered: said {stdout[:99]!r}")
-    return ledger
-
-
-def _told(scenario: Scenario, stdout: bytes) -> Ledger:
-    """What a script has said of its pushes and pops, one after the other."""
-    ledger = Ledger(list(scenario.order), set())
-    for number, shown, status in re.findall(rb"\+(\d)\n|<([^<>]*?)(?: (\d+)>\n|(?: \d*>?)?\Z)",
-            stdout):
-        if number:
-            ledger.must.add(scenario.order[int(number)])
-        elif shown in scenario.order:
-            if shown in ledger.gone or status == b"0" and any(
-                    scenario.order.index(shown) < scenario.order.index(body)
-                    for body in ledger.gone):
-                ledger.wrong.append(f"twice, or out of order: {shown!r}")
-            ledger.delivered([shown])
-            ledger.gone |= {shown} if status == b"0" else set()
-        elif status == b"0" and shown:
-            ledger.wrong.append(f"handed out {shown!r}")
-        elif status in (b"0", b"66") and not shown and ledger.must:
-            ledger.wrong.append(f"nothing was handed out, though {min(ledger.must)!r} is there")
     return ledger
 
 
@@ -158,23 +135,22 @@ class Spool:
             self.wrong.append(f"the next push: {done} after {[m.id for m in held]}")
         return done.returncode == 0 and not taken
 
-    def claimed(self, name: str, found: Dump, list_first: bool) -> None:
-        """Give back what was claimed. `list_first`: the next claim of that name lists what lies
-        there, all of it and no more."""
+    def claimed(self, found: Dump, list_first: bool) -> None:
+        """Give back what was claimed, by the one name of all scenarios. `list_first`: the next
+        claim lists what lies there, all of it and no more."""
         there: dict[str, list[bytes | None]] = {}
         for m in found.messages(self.queue, "claimed"):
-            _, holder, segment, *_ = m.place.split("/")
-            if holder == name:
-                there.setdefault(segment.removesuffix(".flat"), []).append(m.body)
+            segment = m.place.split("/")[2].removesuffix(".flat")
+            there.setdefault(segment, []).append(m.body)
         want = [("%d %d" % tuple(map(int, segment.split("."))), bodies)
             for segment, bodies in there.items()]
         if list_first:
             got = [(line.rpartition(b" ")[0].decode(), list(layout.listed(line).values()))
-                for line in self.run("claim", "-c", name, "-n", "0", self.queue).splitlines()]
+                for line in self.run("claim", "-c", "me", "-n", "0", self.queue).splitlines()]
             if got != want:
                 self.wrong.append(
                     f"claim lists {repr(got)[:200]}, and there is {repr(want)[:200]}")
-        self.run("unclaim", "-c", name, self.queue)
+        self.run("unclaim", "-c", "me", self.queue)
 
     def drain(self) -> None:
         """Take what is ready; is it what was seen."""
@@ -227,11 +203,11 @@ def _recover(system: System, tree: trees.Tree, path: Path, key: str, queue: str,
     trees.remove(path)
     trees.put(tree, path)
     layout.syncs(path, "off")
-    if system.baseline:
+    if isinstance(system, Article):
         if then_push:
             system.verb(path, "push", "q", stdin=AFTER)
         system.verb(path, "wal")
-        return Recovered((), tuple(body or b"not whole" for body in system.dump(path).bodies()),
+        return Recovered((), tuple(body or b"not whole" for body in system.bodies(path)),
             then_push)
     if not power:
         layout.age(path)
@@ -256,10 +232,9 @@ def _recover(system: System, tree: trees.Tree, path: Path, key: str, queue: str,
         layout.age(path)
         spool.run("wal")
         found = dump(path)
-    # nothing but this gives them back
-    for claim in sorted({m.place.split("/")[1] for m in found.messages(queue, "claimed")}):
-        # which makes slips flat: by turns they are given back as they are
-        spool.claimed(claim, found, list_first=not then_push)
+    if found.messages(queue, "claimed"):
+        # a listing makes slips flat: by turns they are given back as they are
+        spool.claimed(found, list_first=not then_push)
         found = dump(path)
     # Popped messages that come again may make it more than the bound
     spool.wrong += twice(found, bounded=not power)
@@ -277,33 +252,28 @@ def _recover(system: System, tree: trees.Tree, path: Path, key: str, queue: str,
     return Recovered(tuple(spool.wrong), bodies, pushed, right_after if power else Dump())
 
 
-def judge(system: System, ledger: Ledger, tree: trees.Tree, spool: Path, *, then_push: bool,
-        boot: bool = False, power: Callable[[Dump], list[str]] | None = None) -> list[str]:
-    """Make the wreck `tree` at `spool`, recover, look and drain; nothing is left there. `boot`: as
-    if the system had been started anew. `power`: after a power cut, what is wrong right after the
-    recovery, with leases and delays not over. Whether the recovery syncs changes nothing that can
-    be seen here, so it does not."""
-    key = ledger.key if then_push else ""
-    wreck = ("recovered", system, then_push, key, ledger.queue, boot, bool(power),
-        trees.digest(tree))
-    recovered = memo.once(spool.parent, wreck, lambda: _recover(system, tree, spool, key,
-        ledger.queue, then_push, boot, bool(power)))
-    wrong = [*ledger.wrong, *recovered.wrong, *(power(recovered.found) if power else ())]
-    after = [AFTER] if recovered.pushed else []
-    return wrong + compare(replace(ledger, order=[*ledger.order, *after],
-        must={*ledger.must, *after}), recovered.bodies)
-
-
 def recoveries(system: System, ledger: Ledger, tree: trees.Tree, spool: Path, every: bool, *,
         boot: bool = False, power: Callable[[Dump], list[str]] | None = None) -> list[str]:
-    """Judge the wreck where it recovers at once, where a push comes first and, with `boot`, where
-    the system is started anew. Not `every`: in one of these ways, the same for the same wreck."""
-    ways = {"": (False, bool(power)), "then a push: ": (True, bool(power))}
+    """Make the wreck `tree` at `spool`, recover, look and drain: at once, after a push and, with
+    `boot`, after the system was started anew. Not `every`: in one of these ways, the same for the
+    same wreck. `power`: after a power cut, what is wrong right after the recovery, with leases and
+    delays not over. Nothing is left at `spool`."""
+    ways = [("", False, bool(power)), ("then a push: ", True, bool(power))]
     if boot:
-        ways["after a boot: "] = (False, True)
-    chosen = list(ways) if every else [list(ways)[trees.digest(tree)[0] % len(ways)]]
-    return [way + text for way in chosen for text in judge(system, ledger, tree, spool,
-        then_push=ways[way][0], boot=ways[way][1], power=power)]
+        ways.append(("after a boot: ", False, True))
+    wrong = list(ledger.wrong)
+    for way, then_push, boots in ways if every else [ways[trees.digest(tree)[0] % len(ways)]]:
+        key = ledger.key if then_push else ""
+        wreck = ("recovered", system, then_push, key, ledger.queue, boots, bool(power),
+            trees.digest(tree))
+        recovered = memo.once(spool.parent, wreck, lambda: _recover(system, tree, spool, key,
+            ledger.queue, then_push, boots, bool(power)))
+        after = [AFTER] if recovered.pushed else []
+        found = [*recovered.wrong, *(power(recovered.found) if power else ()), *compare(
+            replace(ledger, order=[*ledger.order, *after], must={*ledger.must, *after}),
+            recovered.bodies)]
+        wrong += [way + text for text in found]
+    return wrong
 
 
 def _short(bodies: Iterable[bytes]) -> str:

@@ -5,6 +5,7 @@ Two wrecks that differ only in nonces, times, process ids and the log are the sa
 `digest` is equal for them, so that only one is recovered and checked."""
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
@@ -18,10 +19,9 @@ from . import layout
 
 #: What differs from run to run in a path, or in the slip at the head of a line: owners and process
 #: ids; times, but for those of layout.age; when a message was born; nonces.
-_VARIES = re.compile(
-    r"(?<![0-9-])\d+-\d{12}(?!\d)|(?<=/new\.)\d+$|(?<=/conf\.)\d+$|(?<=/probe\.)\d+$"
-    rf"|(?<=/delayed/)(?!{layout.DUE}|\d+$)\d+/\d+|(?<=/buried/)\d+(/\d+)?(/\d+(?=\.))?"
-    r"|(?<=\.)\d{12}(?=\.\d+\.[-k])|(?<![0-9a-f])(?!00000)(?P<nonce>[0-9a-f]{12})(?![0-9a-f])")
+_VARIES = re.compile(rf"(?<![0-9-])\d+-\d{{12}}(?!\d)|(?<=/delayed/)(?!{layout.DUE}|\d+$)\d+/\d+"
+    r"|(?<=/\.boot/).+|(?<=/buried/)\d+(/\d+)?(/\d+(?=\.))?|(?<=\.)\d{12}(?=\.\d+\.[-k])"
+    r"|(?<![0-9a-f])(?!00000)(?P<nonce>[0-9a-f]{12})(?![0-9a-f])")
 _DEADLINE = re.compile(rf"(?<=\.)(?!{layout.OVER}|0{{12}})\d{{12}}(?=/|$)")
 #: Files of which only that they are there counts: what is in them differs, and no recovery reads
 #: it. `.put`: in tmp/, from where it goes away.
@@ -42,12 +42,9 @@ def take(root: Path) -> Tree:
     """The tree at root. Symbolic links are not expected. Where something goes away meanwhile it is
     looked at again: of a run that the gate has stopped, a call that it has let go may just be under
     way."""
-    for _ in range(99):
-        try:
+    while True:
+        with contextlib.suppress(FileNotFoundError):
             return _take(root)
-        except FileNotFoundError:
-            continue
-    return _take(root)
 
 
 def _take(root: Path) -> Tree:
@@ -119,8 +116,7 @@ def digest(tree: Tree) -> bytes:
 
     rows = []
     for path, content in tree.entries:
-        # whether it syncs is the same for a recovery
-        name = plain(re.sub(r"^/\.(boot/.*|sync\..*)", "/record", f"/{path}"))
+        name = plain(f"/{path}")
         if re.match(r"/[^/]+/(out|done)/", name):
             name = _DEADLINE.sub("~", name)
         if isinstance(content, bytes):

@@ -1,1 +1,0 @@
-"""The kinds of trials: what is broken, and when."""
