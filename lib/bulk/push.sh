@@ -213,6 +213,8 @@ bulk_commit() {
   set -- "$bulk_stage"/*/*
   bulk_flat_count=$#
   for bulk_path in "$bulk_stage"/*; do
+    # The pattern itself: the stage could not be listed (R1)
+    [ "$bulk_path" != "$bulk_stage/*" ] || { not_listed; return; }
     bulk_block=$q/queue/${bulk_path##*/}
     bulk_enter || { disk_failed "$q/queue"; bulk_torn $?; return; }
     sync_paths "$bulk_block" "$q/queue" || { bulk_torn $?; return; }
