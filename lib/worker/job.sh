@@ -50,6 +50,8 @@ job_run() {
   job_judge
   [ -z "$job_reason" ] || job_keep
   exec 7>&-
+  # The spool is no place where job_litter looks
+  [ "$job_place" != "$q/tmp" ] || rm -f "$job_place/$work_owner.pipe.flatq"
   [ ! -f "$FLATQ_REASON" ] || job_named
 }
 
