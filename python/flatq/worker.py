@@ -26,6 +26,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -172,6 +173,10 @@ class Worker:
                 told[start([*with_us(os.getpid()), *words], env=self.environment(),
                            pass_fds=ends)] = 0
                 tell()
+            # RACE: of two signals at once, the system gives one to another thread. Then only a
+            # main thread that looks now and then runs its handler
+            while threads and any(process.poll() is None for process in told):
+                time.sleep(0.05)
             statuses = [process.wait() for process in told]
         except BaseException:
             for process in told:
