@@ -20,6 +20,7 @@ function words(verb, tries, size, waited,  until, cause) {
   waited = sprintf("%d.%02d s", waited / 1000, waited % 1000 / 10) " after its push"
   if (due != "") until = " until " date(due + 0)
   cause = reason in why ? why[reason] : reason
+  if (reason == "expired" && tries == 0) cause = "nobody took it in time"
   if (reason ~ /^exit-[0-9]+$/) cause = "its command ended with " substr(reason, 6)
   if (reason ~ /^signal-[0-9]+$/) cause = "its command was ended by signal " substr(reason, 8)
   if (verb == "push") return many(size, "byte") (until ? ", delayed" until : "")

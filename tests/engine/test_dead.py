@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from conftest import LIB
-from engine import pop, push, reserve
+from engine import pop, push, refused, reserve
 
 from crash.gate import gate
 from crash.judge import layout
@@ -25,6 +25,7 @@ def test_after_its_last_try_it_goes_there(shell, flatq, spool):
     assert flatq("list", "q", check=0).out == b""
     assert flatq("list", "dead", check=0).out == b"1 ready 7 0 1 0\n"
     assert flatq("why", "dead:1", check=0).out.endswith(b"\nfrom q:1 after 1 tries: released\n")
+    refused(flatq("wait", "q:1"), 65, text=b"moved to queue 'dead'")
     assert push(flatq, b"again", "-k", "key", "q") == 2
     flatq("work", "-q", "q", "-n", "1", "--", "sh", "-c", "echo why >&2; exit 3", check=0)
     assert flatq("list", "-v", "dead", check=0).out.endswith(b" - why\n")
@@ -33,6 +34,7 @@ def test_after_its_last_try_it_goes_there(shell, flatq, spool):
     # create keeps what it is not told, and '' takes it back
     flatq("create", "-b", "9", "q", check=0)
     assert (spool / "q/conf").read_text() == "9 1 dead=dead\n"
+    refused(flatq("create", "-D", "q", "q"), 65, text=b"its own")
     flatq("create", "-D", "", "q", check=0)
     assert (spool / "q/conf").read_text() == "9 1\n"
 
