@@ -10,7 +10,7 @@ needed=' '
 # ends of his own. Set FLATQ_VERB, the name of the script
 shell_forget() {
   unset FLATQ_DOOR OPTARG batch epoch length method names plain putbacks q queue reason request \
-    why help_all long_old long_used long_words push_expire shell_name shell_quiet \
+    why help_all long_old long_used long_words push_expire push_when shell_name shell_quiet \
     stalk_beanstalkd
   FLATQ_VERB=${0##*/} shell_own=$$
 }

@@ -6,7 +6,8 @@
 #        after it, the message is there. A power cut before 3 may leave it in both queues.
 #
 # Under that queue's lock, perhaps with ours: so a dead-letter queue has none itself, or two
-# processes could wait for each other.
+# processes could wait for each other. One that a boot could not recover takes none: to try again
+# needs the spool's lock, which may be ours.
 
 need engine/bound engine/key engine/lock
 
@@ -34,13 +35,18 @@ dead_locked() {
   dead_q=$q dead_from=$queue dead_tries=$slip_tries
   [ -z "$1" ] || { pad "$1" 0000000000; slip_priority=$padded; }
   slip_count buries
-  slip_tries=0 slip_key=-
+  slip_tries=0 slip_key=- slip_counts=0-${slip_counts#*-}
   [ "$slip_delay" -le 4294967295 ] || slip_delay=0
   slip_format
-  queue_open "$queue_dead" && queue_conf && [ -z "$queue_dead" ] && lock_queue &&
-    ! seen "$q/closed" && queue_room 1 &&
+  name_to_disk "$queue_dead"
+  ! seen "$FLATQ_DIR/.unread.$name_disk" && queue_open "$queue_dead" &&
+    queue_conf && [ -z "$queue_dead" ] && lock_queue || return 1
+  # RACE: another process may have moved it while we waited for the lock
+  queue_conf && ! seen "$q/closed" && queue_room 1 && [ -e "$dead_slip" ] || return 1
+  {
     cat "$dead_q/body/$slip_id" >"$q/tmp/$$-$now.dead" && sync_paths "$q/tmp/$$-$now.dead" &&
-    rename_path "$q/tmp/$$-$now.dead" "$q/body/$slip_id" && sync_paths "$q/body" || return 1
+      rename_path "$q/tmp/$$-$now.dead" "$q/body/$slip_id" && sync_paths "$q/body"
+  } || { rm -f "$q/tmp/$$-$now.dead"; return 1; }
   rename_path "$dead_slip" "$q/wal/$slip" ||
     { [ $? -eq 74 ] || rm -f "$q/body/$slip_id"; return 1; }
   { [ -d "$q/why" ] || mkdir "$q/why"; } && {

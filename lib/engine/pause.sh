@@ -17,6 +17,13 @@ queue_paused() {
   done
   case $paused_until.$paused_boot in
   -.-) paused_left=$paused_seconds; return 0 ;;
+  # It could not be read: then the queue is paused, unless it is proved that the file is not there
+  .)
+    need engine/proof
+    if ! absent "$q/paused"; then
+      paused_until=- paused_left=4294967295 paused_seconds=4294967295
+      return 0
+    fi ;;
   *[!0-9]*."$boot") ;;
   ????????????."$boot")
     clock_between "$now" "$paused_until"

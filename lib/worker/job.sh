@@ -102,6 +102,8 @@ job_start() {
           exec </proc/self/fd/8 8>&-
           tee /proc/self/fd/9 9>&1 >&5 | tail -c 4096 >&7
         } &
+        # From here on, who writes gets SIGPIPE if tee is gone
+        exec 8>"$pipe"
         state=
       }
       (exec "$@" <&6 6<&- 2>&8 4<&- 5>&- 7>&- 8>&-)

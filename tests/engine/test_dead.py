@@ -1,10 +1,14 @@
 """A dead-letter queue: what would be buried after its last try goes there."""
 
+import fcntl
+import os
+import re
 import shutil
+from pathlib import Path
 
 import pytest
 
-from conftest import LIB
+from conftest import LIB, wait_for
 from engine import pop, push, refused, reserve
 
 from crash.gate import gate
@@ -74,6 +78,49 @@ def test_a_fault_at_each_call(flatq, spool, kind):
         shutil.copytree(whole, spool)
     # the boot itself puts it back, after its last try
     assert told >= {("q", 0), ("dead", 0), ("dead", 1)} and queue == "dead"
+
+
+def test_two_processes_move_it(flatq, stub):
+    """The first one's sync fails once the slip is there; the second one has waited for the lock,
+    and must leave the body alone."""
+    flatq.syncs()
+    flatq("release", made(flatq), check=0)
+    flatq("push", "q", input=b"y", check=0)
+    flatq("reserve", "-t", "0", "q", check=0)
+    waiting = re.compile(r"-> FLOCK .*:%d " % os.stat(flatq.spool / "dead/lock").st_ino)
+    stub("sync", 'case $* in *dead/wal*) exit 1 ;; esac; exec "$REAL" "$@"')
+    with open(flatq.spool / "dead/lock") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        both = []
+        for number in (1, 2):
+            both.append(flatq.start("pop", "q"))
+            wait_for(lambda: len(waiting.findall(Path("/proc/locks").read_text())) == number)
+    assert {one.wait(60) for one in both} <= {66, 74}
+    assert [pop(flatq, "dead") for _ in range(2)] == [b"x", b"y"]
+
+
+def test_its_lost_leases_do_not_count_there(flatq):
+    """Else a worker would bury it as `dead` and never run it."""
+    flatq("create", "-m", "2", "-D", "dead", "q", check=0)
+    push(flatq, b"x", "q")
+    for _ in range(2):
+        flatq("reserve", "-t", "0", "q", check=0)
+        flatq("wal", check=0)
+    assert flatq("work", "-e", "-m", "1", "-q", "dead", "--", "cat", check=0).out == b"x"
+
+
+@pytest.mark.parametrize("unread", ["dead", "other"])
+def test_one_that_no_boot_could_recover_takes_none(flatq, spool, unread):
+    """Its recovery needs the spool's lock, which that of the queue holds."""
+    made(flatq)
+    flatq("create", unread, check=0)
+    [record] = spool.glob(".boot/*")
+    record.rename(f"{record}.unread")
+    for queue in ("q", unread):
+        (spool / f".unread.{queue}").write_text("000000000001\n")
+    assert flatq("stat", "q", timeout=30).status == 0
+    where = "q" if unread == "dead" else "dead"
+    assert flatq("list", where, check=0).out.startswith(b"1 ")
 
 
 def test_a_door_gives_no_message_to_a_queue_that_is_not_allowed(flatq):

@@ -18,7 +18,8 @@ NOT = [
 
 REFUSED = {
     64: [
-        "flatq push -y", "push -y", "push -p", "push -y q", "push --priority", "push --lines=1", "push a b",
+        "flatq push -y", "push -y", "push -p", "push -y q", "push --priority",
+        "push --lines=1", "push a b",
         "push -n 1 -e", "push -e -l", "push -e -0", "pop -y", "pop -n 2",
         "delete", "delete q:1.1.abc q:1.1.abc", "release", "release q:1.1.abc q:1.1.abc", "touch",
         "touch q:1.1.abc q:1.1.abc", "bury",
@@ -37,7 +38,8 @@ REFUSED = {
         "work -d 1, true", "work -d ,1 true", "work -d 1,2,3 true", "work -m -1 true",
         "work -w 99999999999999999999 true", "work -x 1e3 true",
         "work -q ../x true", "work -q a,,b true", "work --queues= true", "mqueue in -n x /a",
-        "push -A gone", "push --at yesterday", "work -t 0m true", "work -x 1y true",
+        "push -A gone", "push --at yesterday", "push --at 2060-01-01", "work -t 0m true",
+        "work -x 1y true",
         "work -d 1x,2m true", "top -n 0", "pressure put -w x q", "shovel -n x a b",
         "shovel a http://b",
     ],

@@ -259,6 +259,15 @@ def test_what_a_failed_command_said_is_kept(shell, flatq, spool):
     assert not kept.exists()
 
 
+def test_nobody_reads_what_the_worker_passes_on(shell, flatq):
+    """The command is told by SIGPIPE, and does not wait for ever."""
+    push(flatq, b"x")
+    done = subprocess.run(["sh", "-c", '"$@" 2>&1 | true', "-", *flatq.command("work", "-n", "1",
+        "-m", "1", "--", "sh", "-c", "sleep 0.3; head -c 300000 /dev/zero >&2; exit 3")],
+        env=flatq.env, cwd=flatq.home, stdin=subprocess.DEVNULL, timeout=60)
+    assert done.returncode == 0 and listed(flatq)[0][1] == "buried"
+
+
 def test_why_a_message_failed(flatq, clock):
     """list -v has the last line of what it said, why all of it, and the tries before."""
     push(flatq, b"<first>\x1b line\nmore", "-p", "7", "q")
@@ -271,7 +280,8 @@ def test_why_a_message_failed(flatq, clock):
         flatq("list", "-v", "q", check=0).out.decode())
     assert shown_on_terminal(flatq, "list", "-v", "q")[0].splitlines()[2].endswith(
         "exit-3  Error: x")
-    said = re.sub(r"(?m)^(pushed )?\d{4}-\d\d-\d\d [\d:.]{8,} ?|(?<= )[.\d]+ s after its push", "\\1",
+    said = re.sub(
+        r"(?m)^(pushed )?\d{4}-\d\d-\d\d [\d:.]{8,} ?|(?<= )[.\d]+ s after its push", "\\1",
         flatq("why", "q:1", check=0).out.decode())
     said = re.sub(r"until [\d: -]+", "until DAY", said)
     assert said == """\
