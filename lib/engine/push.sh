@@ -189,7 +189,9 @@ push_expires() {
   slip_delay=$1 push_seconds=${push_expire:-$queue_expire}
   [ "$push_seconds" != 0 ] || return 0
   slip_delay=$((4294967296 + push_seconds))
-  file_mark "$q/expires" || disk_failed "$q"
+  file_mark "$q/expires" || { disk_failed "$q"; return; }
+  # Also if another made it, who may have been killed before this
+  sync_paths "$q"
 }
 
 # push_check - if the queue was closed or dropped since our first look, withdraw the push, unless

@@ -707,7 +707,8 @@ def test_a_receipt_cannot_be_made_up(shell, flatq):
     receipt = ask(flatq, "GET", "/queue").headers["message-receipt-id"]
     place = receipt.index(":") + 1
     wrong = [receipt[:at] + ("0" if digit != "0" else "1") + receipt[at + 1:]
-             for at, digit in enumerate(receipt) if at >= place and digit != "." and at != receipt.index(".") + 1]
+             for at, digit in enumerate(receipt)
+             if at >= place and digit != "." and at != receipt.index(".") + 1]
     wrong += [f"h{receipt[1:]}", f"g:2.0.{'0' * 12}"]
     said = talk(flatq, *(request("DELETE", f"/queue?receipt-id={one}") for one in wrong))
     assert {answer.status for answer in said} == {204}
@@ -779,7 +780,8 @@ def test_stats_and_metrics(shell, awk, flatq):
     expected = dict(queue="g", ready=2, delayed=1, reserved=1, in_flight=1, buried=0, closed=False,
                     pushed_last_minute=5, done_last_minute=1)
     assert {key: shown["g"][key] for key in expected} == expected
-    assert 1 <= shown["g"]["oldest"] == shown["g"]["oldest_seconds"] < 55 and shown["a%20b"]["queue"] == "a$20b"
+    assert 1 <= shown["g"]["oldest"] == shown["g"]["oldest_seconds"] < 55
+    assert shown["a%20b"]["queue"] == "a$20b"
     metrics = ask(flatq, "GET", "/metrics")
     assert metrics.headers["content-type"].startswith("text/plain; version=0.0.4")
     form = r'# (HELP|TYPE) flatq_\w+ .+|flatq_\w+\{queue="[^"\\]+"(,state="\w+")?\} \d+'

@@ -31,6 +31,7 @@ def jobs(flatq):
 COSTS = [
     ("", "push jobs", 0, ["base64"]),
     ("syncs", "push jobs", 0, ["base64", "sync"]),
+    ("syncs", "push -x 9 jobs", 0, ["base64", "sync", "sync"]),
     ("", "pop jobs", 0, ["mv", "base64"]),
     ("drain jobs", "pop jobs", 66, ["find"]),
     ("close jobs", "push jobs", 69, 1),

@@ -137,7 +137,8 @@ def test_the_usage_line_names_the_command_that_is_there(shell, flatq):
             text=f": see flatq {verb} -h\n".encode())
         refused(flatq(verb, *words), 64, verb, text=f": see {verb} -h\n".encode())
     refused(flatq("flatq", "-y"), 64, "flatq", text=b": see flatq -h\n")
-    assert flatq("handler", input=b"pop -y\n").out == b"error 64 unknown option '-y': see flatq pop -h\n"
+    said = flatq("handler", input=b"pop -y\n").out
+    assert said == b"error 64 unknown option '-y': see flatq pop -h\n"
 
 
 def test_the_queue_of_the_environment_at_a_door_and_in_a_worker(flatq):

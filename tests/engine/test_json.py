@@ -19,7 +19,8 @@ EVENT = ["time", "queue", "event", "id", "tries", "size", "milliseconds", "count
     "reason", "text"]
 
 
-WHY = ["id", "queue", "state", "reason", "due", "priority", "tries", "size", "pushed", "body", "said"]
+WHY = [
+    "id", "queue", "state", "reason", "due", "priority", "tries", "size", "pushed", "body", "said"]
 # What a command said: what JSON must escape, UTF-8, and bytes that are not UTF-8
 ODD = b'"q" \\u\t\xe2\x82\xac \xf0\x9f\x98\x80\xff\xed\xa0\x80|\xc0\xaf|\xe2\x82\x1b\n -\n'
 

@@ -417,8 +417,8 @@ def test_a_script_that_is_a_worker(flatq, shop, spool, number, words):
     """The script passes its signals on: a waiting worker stops at once, a working one after its
     job. HUP is ignored, as under nohup."""
     start = functools.partial(subprocess.Popen, ["sh", "-c", "trap '' HUP; exec \"$@\"", "-",
-        sys.executable, shop / "flatq_shop.py", "hold", *words], env=flatq.env, stdout=subprocess.PIPE,
-        text=True, start_new_session=True)
+        sys.executable, shop / "flatq_shop.py", "hold", *words], env=flatq.env,
+        stdout=subprocess.PIPE, text=True, start_new_session=True)
     idler = start()
     wait_for(lambda: lies(spool).get("wait"), "it waits")
     idler.send_signal(number)

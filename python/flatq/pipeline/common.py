@@ -43,7 +43,8 @@ def failure(error: BaseException) -> Error:
         text += f"\nCaused by: {cause}"
         cause = getattr(cause, "_cause", None)
     # An error that the package raised in a process of Spark
-    ours = re.findall(r"^flatq\.[a-z_.]+\.([A-Z][A-Za-z]+): \n?(?:flatq: )?(.+)$", text, re.MULTILINE)
+    ours = re.findall(r"^flatq\.[a-z_.]+\.([A-Z][A-Za-z]+): \n?(?:flatq: )?(.+)$", text,
+        re.MULTILINE)
     line = ours[-1][1] if ours else flatq_spark.why(error)
     for own, code in CODES.items():
         if ours and ours[-1][0] == own.__name__:
