@@ -21,18 +21,15 @@ python_run() {
   python_set='or set FLATQ_PYTHON'
   command -v "$python" >/dev/null || die 69 \
     "needs Python 3.9 or later, '$python' is not there: apt install python3, $python_set"
-  if [ -e "$lib/../python/flatq/verbs.py" ]; then
-    python_path=$lib/../python
-  elif [ -e "$lib/../verbs.py" ]; then
-    python_path=$lib/../..
+  for python_path in "$lib/../python" "$lib/../.." ''; do
+    [ ! -e "$python_path/flatq/verbs.py" ] || break
+  done
+  if [ -n "$python_path" ]; then
+    export PYTHONPATH="$python_path${PYTHONPATH:+:$PYTHONPATH}"
   else
-    python_path=
     "$python" -c "import importlib.util, sys; sys.exit(not importlib.util.find_spec('$1'))" ||
       die 69 "needs the Python package flatq: pip install ./python, $python_set"
   fi
-  PYTHONPATH=$python_path${PYTHONPATH:+${python_path:+:}$PYTHONPATH}
-  FLATQ_LIB=$lib
-  export PYTHONPATH FLATQ_LIB
-  [ -n "$PYTHONPATH" ] || unset PYTHONPATH
+  export FLATQ_LIB="$lib"
   exec "$python" ${shell_name:+-X flatq} -m "$@" 2>&5 5>&-
 }

@@ -1,7 +1,7 @@
 # worker/daemon.sh - a worker without a terminal, and its pid file
 #
 # The starter waits until the worker reports its exit code on descriptor 7, 0 once it can begin. A
-# worker has its pid file open on 0, and locked, as long as it lives.
+# worker has its pid file open on 0, and locked.
 
 # daemon_start WORD ... - start `work WORD ...` in a session of its own, and exit with the code that
 # it reports, or 70 if it was killed
@@ -66,7 +66,7 @@ pid_file_ours() {
   [ -f "$work_pid_file" ] && [ "$work_pid_file" -ef /proc/self/fd/0 ]
 }
 
-# pid_file_remove - remove the pid file, at the end; from here on, ignore signals
+# pid_file_remove - remove the pid file; from here on, ignore signals
 pid_file_remove() {
   trap - EXIT
   trap '' HUP INT QUIT TERM

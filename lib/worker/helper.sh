@@ -1,17 +1,15 @@
 # worker/helper.sh - the process beside a worker: it renews the lease, ends a command whose time is
 # over, and kills the command when the worker is gone
 #
-# The job is a shell that runs the command and leads its process group (worker/job.sh). Before it
-# begins, it names itself to the helper on 3, by a line PID SINCE QUEUE SLIP LEASE END: SINCE is a
-# time at which it had started, SLIP the slip as its name begins in out/, END when the command is to
-# end (999999999999: never). On 4 the worker hears that it is over. The helper, `work --helper`,
-# reads a line, watches that job until it is over, and reads the next line.
+# Before a job (worker/job.sh) begins, it names itself to the helper on 3, by a line PID SINCE QUEUE
+# SLIP LEASE END: SINCE is a time at which it had started, SLIP the slip as its name begins in out/,
+# END when the command is to end (999999999999: never). The helper, `work --helper`, watches that
+# job until it is over, says so to the worker on 4 if it was killed, and reads the next line.
 #
 #   the worker is killed    the lock on 3 is free: the helper kills the job's process group at once,
 #                           reads the end of the pipe, and ends
 #   the helper is killed    4 ends, since no other process writes to it for long: the worker starts
 #                           another helper, and tells it the line
-#   the job is killed       the helper says so on 4, within a second
 #   the worker is stopped   the lease is renewed as long as the command runs
 
 need engine/clock engine/process engine/state
@@ -92,8 +90,8 @@ helper_end() {
   helper_signal=KILL helper_end=$((1$now + 500))
 }
 
-# helper_renew - renew the lease when a third of it is over; if others may have the message, end the
-# command
+# helper_renew - renew the lease when a third of it is over; if others may have the message, kill
+# the job
 helper_renew() {
   job_find
   helper_code=$?

@@ -1,9 +1,9 @@
 # worker/job.sh - run the command for one message
 #
-# Order: 1 renew the lease if the command might begin late; 2 decode the body into a file, compare
-#        its size, open it; 3 start the job, a shell in a session of its own; unlink the file; 4 the
-#        job names itself to the helper; 5 it runs the command; 6 it tells the worker the code; 7
-#        if the command has failed, keep the end of its standard error in QUEUE/why/ID.
+# Order: 1 renew the lease if the command might begin late; 2 decode the body into a file, and open
+#        it; 3 start the job, a shell in a session of its own; unlink the file; 4 the job names
+#        itself to the helper; 5 it runs the command; 6 it tells the worker the code; 7 if the
+#        command has failed, keep the end of its standard error in QUEUE/why/ID.
 # Crash: before 4, the helper, or the next worker, removes the file. From 4 on, the helper kills the
 #        job with all that it has started.
 
@@ -18,9 +18,12 @@ job_run() {
   helper_begin
   job_lease && job_body
   job_code=$?
+  case $job_code in
+  0) ;;
   # work_settle will see that it is no longer ours
-  [ $job_code -ne 66 ] || return 0
-  [ $job_code -eq 0 ] || return $job_code
+  66) return 0 ;;
+  *) return $job_code ;;
+  esac
   [ "$job_reason" = untried ] || return 0
   job_pipe=
   [ -z "$work_keep" ] || job_keeps
@@ -55,8 +58,7 @@ job_run() {
   [ ! -f "$FLATQ_REASON" ] || job_named
 }
 
-# job_named - set job_given to the reason that a command gave which exited by itself, if it is a
-# word as bury takes it
+# job_named - set job_given to the reason of a command that exited by itself, if it is a word
 job_named() {
   case $job_reason in exit-*) read -r job_given <"$FLATQ_REASON" || : ;; esac
   case $job_given in *[!A-Za-z0-9_-]*) job_given= ;; esac
@@ -80,12 +82,11 @@ job_keep() {
   cat </proc/self/fd/7 >"$q/why/$slip_id" || :
 }
 
-# job_start COMMAND ... - start the job, with its line for the helper. With job_pipe, tee and tail
-# put the end of what the command writes to its standard error on 7, whatever signal ends it but
-# KILL. The job waits for them for a second at most, since another process may hold the pipe: then
-# the next job gets another one
+# job_start COMMAND ... - start the job, with its line for the helper. It outlives signals to its
+# process group. With job_pipe, tee and tail put the end of what the command writes to its standard
+# error on 7. The job waits for them for a second at most, since another process may hold the pipe:
+# then the next job gets another one
 job_start() {
-  # It outlives signals to the command's process group, which it leads
   # shellcheck disable=SC2016 # the job's own variables
   {
     work_environment

@@ -38,7 +38,7 @@ work_outcome() {
   esac
 }
 
-# work_command_at_fault COMMAND ... - return whether the command is gone, or has never exited with 0
+# work_command_at_fault COMMAND ... - return whether the command is gone, or never exited with 0
 work_command_at_fault() {
   case $job_reason in
   exit-126) work_exit=77 ;;

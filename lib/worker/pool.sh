@@ -3,7 +3,7 @@
 # Each worker, `work --child`, has a session of its own. The parent passes signals on: USR1 to
 # finish, HUP to give back. Whether the parent lives, a worker sees while it waits (door_turn), and
 # its helper while a command runs. The workers hold the writing end of a pipe, whose end tells the
-# parent that all have ended; on a terminal they report there what they have done (work_count).
+# parent that all have ended; work_count reports there.
 
 need engine/process worker/run worker/outcome
 

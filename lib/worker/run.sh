@@ -2,8 +2,7 @@
 # (worker/outcome.sh), and so on
 #
 # Descriptors: lib/CONTRIBUTING.md; and 0 under a parent, the pipe to it (worker/pool.sh).
-# take_stop: take no further message. work_abort: the signal on which the command is ended and its
-# message given back.
+# take_stop: take no further message. work_abort: the signal on which to give the message back.
 
 need engine/clock engine/process engine/take engine/wait engine/state \
   worker/helper worker/job worker/outcome
@@ -79,7 +78,6 @@ work_pipe() {
   rm -f "$work_path" || :
 }
 
-# work_traps - set the traps of a worker, or of a parent of workers
 work_traps() {
   trap 'work_stop INT' INT
   trap 'work_stop QUIT' QUIT
@@ -115,7 +113,7 @@ door_turn() {
   [ -z "$work_parent" ] || ! owner_dead "$work_parent" || take_stop=1
 }
 
-# work_end - end, by the signal if there was one, as its sender expects
+# work_end - end, by the signal if there was one
 work_end() {
   [ -z "$work_tty" ] || [ -n "$work_parent" ] ||
     [ $((work_done + work_failed + work_buried)) -eq 0 ] || printf '\n' >&5
