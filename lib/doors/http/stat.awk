@@ -5,7 +5,6 @@
 # behind `%if NAME` goes if there are none.
 
 BEGIN {
-  digits = "0123456789ABCDEF"
   six = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
   # The first four are states; the last two, names before, go on for one version
   split("ready delayed reserved buried oldest bound most_tries paused pushed_last_minute" \
@@ -95,46 +94,36 @@ function metrics(i) {
   gauge("done_last_minute", "Messages deleted or popped in the last minute.")
 }
 
-# Add a byte of a name or a message to `out`, as HTML; a character of UTF-8 as its number
-function put(code) {
-  if (more && code >= 128 && code < 192) {
-    char = char * 64 + code - 128
-    if (!--more) out = out "&#" char ";"
-    return
-  }
-  rest_out()
-  more = code < 192 ? 0 : code < 224 ? 1 : code < 240 ? 2 : 3
-  char = code - (more == 3 ? 240 : more == 2 ? 224 : 192)
-  if (code < 32) out = out " "
-  else if (code ~ /^(34|38|39|60|62)$/) out = out "&#" code ";"
-  else if (code < 127) out = out sprintf("%c", code)
-  else if (!more) out = out "&#65533;"
-}
-# The rest of a character did not come
-function rest_out() { if (more) out = out "&#65533;"; more = 0 }
+# The browser shows U+FFFD for bytes that are not UTF-8
+function byte(code) { return code ? sprintf("%c", code) : " " }
+function hex(digit) { return index("123456789ABCDEF", digit) }
 # A queue's name, in which $XX are bytes
-function shown(name) {
-  for (out = more = ""; match(name, /\$[0-9A-F][0-9A-F]/); name = substr(name, RSTART + 3)) {
-    if (RSTART > 1) rest_out()
-    out = out substr(name, 1, RSTART - 1)
-    put(index(digits, substr(name, RSTART + 1, 1)) * 16 - 17 + \
-      index(digits, substr(name, RSTART + 2, 1)))
+function shown(name,  out) {
+  while (match(name, /\$[0-9A-F][0-9A-F]/)) {
+    out = out substr(name, 1, RSTART - 1) \
+      byte(hex(substr(name, RSTART + 1, 1)) * 16 + hex(substr(name, RSTART + 2, 1)))
+    name = substr(name, RSTART + 3)
   }
-  rest_out()
-  return "<bdi>" out name "</bdi>"
+  return safe(out name)
 }
 # The first 90 bytes of a message
-function message(base64, size,  at, bytes, code, step, rest) {
-  out = more = ""
-  for (at = 1; at <= length(base64) && bytes < 90 && bytes < size; at++) {
+function message(base64, size,  at, out, code, step, rest) {
+  for (at = 1; at <= length(base64) && length(out) < 90 && length(out) < size; at++) {
     code = index(six, substr(base64, at, 1)) - 1
     if (code < 0) break
     # 64, 16, 4, 1
     step = step > 1 ? step / 4 : 64
-    if (step < 64) { put(rest * 64 / step + int(code / step)); bytes++ }
+    if (step < 64) out = out byte(rest * 64 / step + int(code / step))
     rest = code % step
   }
-  return "<bdi>" out "</bdi>" (bytes < size ? " &hellip;" : "")
+  return safe(out) (length(out) < size ? " &hellip;" : "")
+}
+# As HTML: a name, a message, or a line of a failed command
+function safe(text) {
+  gsub(/[\001-\037\177]/, " ", text)
+  gsub(/&/, "\\&amp;", text)
+  gsub(/</, "\\&lt;", text)
+  return "<bdi>" text "</bdi>"
 }
 # busybox reads a number with a zero in front as octal
 function plain(value) { sub(/^0+/, "", value); return value + 0 }
@@ -168,44 +157,28 @@ function page_rows(what,  n, bound, tries, last, most) {
 }
 function number(n) { return cell(plain(field[n])) }
 function told(id, size) { return cell(message(text_of[field[id] ""], plain(field[size])), "m") }
-# A line of a failed command
-function safe(text) {
-  gsub(/[\001-\037\177]/, " ", text)
-  text = substr(text, 1, 90)
-  gsub(/&/, "\\&amp;", text)
-  gsub(/</, "\\&lt;", text)
-  return "<bdi>" text "</bdi>"
-}
 function since(n) { return cell(age(plain(field[n]) / 100)) }
-function row(what, text) {
+function row(what, text,  part, last) {
   if (what == "queues") return row_queue(text)
-  split(text, field, what == "events" ? " " : ".")
-  if (what == "ready")
-    return number(2) told(2, 8) since(7) number(1) number(3) number(8)
-  if (what == "buried") {
-    sub(/.*\//, "", text)
-    split(text, field, ".")
-    return number(3) told(3, 9) cell(field[12], "m") cell(safe(text_of["why/" field[3]]), "m") \
-      since(1) number(4)
+  if (what == "events") {
+    split(text, field, " ")
+    return cell(age(field[1])) cell(field[2], "m") \
+      cell(field[7] ~ /^[0-9A-Za-z_.-]+$/ && field[7] != "-" ? field[7] : "", "m") \
+      number(3) number(4) number(5)
   }
-  if (what == "delayed") {
-    split(text, part, "/")
-    split(part[4], field, ".")
-    return number(2) told(2, 8) \
-      cell(span((part[2] ~ /\./ ? part[2] + 0 : epoch) + plain(part[3]) / 100 - now)) \
+  last = split(text, part, "/")
+  split(part[last], field, ".")
+  if (what == "buried")
+    return number(3) told(3, 9) cell(field[12], "m") \
+      cell(safe(substr(text_of["why/" field[3]], 1, 90)), "m") since(1) number(4)
+  text = number(2) told(2, 8)
+  if (what == "ready") return text since(7) number(1) number(3) number(8)
+  if (what == "delayed")
+    return text cell(span((part[2] ~ /\./ ? part[2] + 0 : epoch) + plain(part[3]) / 100 - now)) \
       number(1) number(3)
-  }
-  if (what == "reserved") {
-    sub(/.*\//, "", text)
-    split(text, field, ".")
-    sub(/-.*/, "", field[11])
-    return number(2) told(2, 8) \
-      cell(plain(field[12]) ? span(epoch + plain(field[12]) / 100 - now) : "&ndash;") \
-      cell(field[11] ~ /^0/ ? "&ndash;" : field[11]) number(3)
-  }
-  return cell(age(field[1])) cell(field[2], "m") \
-    cell(field[7] ~ /^[0-9A-Za-z_.-]+$/ && field[7] != "-" ? field[7] : "", "m") \
-    number(3) number(4) number(5)
+  sub(/-.*/, "", field[11])
+  return text cell(plain(field[12]) ? span(epoch + plain(field[12]) / 100 - now) : "&ndash;") \
+    cell(field[11] ~ /^0/ ? "&ndash;" : field[11]) number(3)
 }
 function row_queue(name,  link) {
   link = name

@@ -26,9 +26,8 @@ do_look() {
   clock_read
   clock_epoch "$now"
   clock_split "$epoch_time"
-  stat_now=$clock_s
   # awk fails without the line `logs`, behind which nothing is believed
-  text=$({ stat_print | exec awk -v "form=$stat_form" -v "now=$stat_now" -v "epoch=$epoch" \
+  text=$({ stat_print | exec awk -v "form=$stat_form" -v "now=$clock_s" -v "epoch=$epoch" \
     -v "host=${host#x}" \
     -f "$lib/doors/http/stat.awk" - html=1 "$lib/doors/http/page.html"; } </dev/null) ||
     { why='the queues cannot be read'; say_failed 74; return; }
