@@ -14,7 +14,7 @@ function shown(name, value) {
   if (name == "oldest") return ready ? age(value) : "-"
   if (name == "closed") return value ? "yes" : "-"
   if (name == "paused") return !value ? "-" : value > 4e9 ? "yes" : age(value)
-  return value == 0 && (name == "bound" || name == "most-tries") ? "-" : value
+  return name ~ /^(bound|most-tries)$/ && value == 0 ? "-" : value
 }
 function put(row, column, text) {
   cell[row, column] = text
@@ -29,7 +29,10 @@ NF == 0 { next }
 $0 == "=" { whole = 1; next }
 form == "stat" {
   if ($1 == "queue") { rows++; at = 0 }
-  put(0, ++at, toupper($1))
+  at++
+  # A column only if a queue has one
+  if ($1 == "dead" && $2 == "-" || $1 == "expire" && !$2) { cell[rows, at] = "-"; next }
+  put(0, at, toupper($1))
   put(rows, at, $1 == "queue" ? $2 : shown($1, $2))
   next
 }

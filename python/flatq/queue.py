@@ -177,7 +177,7 @@ def _ids(out: bytes) -> range:
 
 def _stats(out: bytes) -> dict[str, int]:
     pairs = (line.split(" ", 1) for line in out.decode().splitlines())
-    found = {name: int(value) for name, value in pairs if name != "queue"}
+    found = {name: int(value) for name, value in pairs if name not in ("queue", "dead")}
     # most-tries: its name before, for one version more
     return {**found, "most_tries": found["most-tries"]}
 
@@ -502,8 +502,8 @@ class AsyncQueue(_Queue):
         """Return how many messages there are, and what else `flatq stat` says.
 
         `ready`, `delayed`, `reserved`, `buried`; `oldest` (seconds); `bound`,
-        `most_tries` (0: no limit); `closed` (0 or 1); `paused` (the seconds
-        that are left; 2**32 - 1: until resume). Raises Missing.
+        `most_tries` (0: no limit); `expire` (seconds; 0: never); `closed` (0 or
+        1); `paused` (the seconds left; 2**32 - 1: until resume). Raises Missing.
         """
         return await self._call("stat", _stats)
 

@@ -12,7 +12,7 @@ from conftest import need
 from engine import push, refused, reserve, shown_on_terminal, stopped_by
 
 STAT = ["queue", "ready", "delayed", "reserved", "buried", "oldest", "bound", "most_tries",
-    "closed", "paused"]
+    "dead", "expire", "closed", "paused"]
 TOP = ["time", *STAT[:6], "pushed_per_second", "done_per_second", "failed"]
 MESSAGE = ["id", "state", "priority", "tries", "size", "age", "due", "reason"]
 EVENT = ["time", "queue", "event", "id", "tries", "size", "milliseconds", "count", "due",
@@ -36,7 +36,7 @@ def objects(flatq, *words, names):
 @pytest.fixture
 def filled(flatq, spool):
     """A message in each state but claimed, and a buried one that has a strange reason."""
-    flatq("create", "-b", "50", "-m", "3", "7", check=0)
+    flatq("create", "-b", "50", "-m", "3", "-x", "60", "7", check=0)
     push(flatq, b"x" * 1300, "-p", "0", "7")
     flatq("push", "-d", "1000", "7", input=b"x", check=0)
     flatq("push", "-l", "7", input=b"a\nb\n", check=0)
@@ -46,6 +46,7 @@ def filled(flatq, spool):
     path, = (spool / "e/buried").rglob("*.odd")
     path.rename(path.with_name(path.name.removesuffix("odd") + r'q"\u\"'))
     flatq("reserve", "-t", "500", "7", check=0)
+    flatq("create", "-D", "7", "e", check=0)
     flatq("close", "e", check=0)
     flatq("pause", "e", "500", check=0)
     return spool
@@ -57,8 +58,8 @@ def test_objects(shell, flatq, filled, stub, awk):
     need(awk.split()[0])
     stub("awk", f'exec {awk} "$@"')
     seven, e = objects(flatq, "stat", "-j", names=STAT)
-    assert list(seven.values()) == ["7", 2, 1, 1, 0, seven["oldest"], 50, 3, 0, 0]
-    assert list(e.values())[3:9] == [0, 2, 0, 0, 0, 1] and 400 < e["paused"] <= 500
+    assert list(seven.values()) == ["7", 2, 1, 1, 0, seven["oldest"], 50, 3, None, 60, 0, 0]
+    assert list(e.values())[3:11] == [0, 2, 0, 0, 0, "7", 0, 1] and 400 < e["paused"] <= 500
     assert objects(flatq, "stat", "--json", "e", names=STAT)[0]["queue"] == "e"
     assert [(one["queue"], one["paused"] > 400) for one in objects(flatq, "list", "-j",
         names=["queue", "paused"])] == [("7", False), ("e", True)]

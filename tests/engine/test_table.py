@@ -64,6 +64,10 @@ def test_tables(shell, flatq, filled):
         flatq("pause", "jobs", *seconds, check=0)
         assert shown_on_terminal(flatq, "stat", "jobs")[0].splitlines()[1].split()[-1] == said
     assert shown_on_terminal(flatq, "list") == ("QUEUE\nb\nend\njobs   paused\n", 0)
+    # columns that are there only if a queue has such a setting
+    flatq("create", "-D", "b", "-x", "60", "end", check=0)
+    assert [line.split()[-4:-2] for line in shown_on_terminal(flatq, "stat")[0].splitlines()] == [
+        ["DEAD", "EXPIRE"], ["-", "-"], ["b", "60"], ["-", "-"]]
 
 
 def test_plain_is_what_a_pipe_gets(flatq, filled):
