@@ -50,7 +50,7 @@ dead_locked() {
   rename_path "$dead_slip" "$q/wal/$slip" ||
     { [ $? -eq 74 ] || rm -f "$q/body/$slip_id"; return 1; }
   { [ -d "$q/why" ] || mkdir "$q/why"; } && {
-    printf 'from %s:%s after %s tries: %s\n' "$dead_from" "$id" "$dead_tries" "$2"
+    printf 'from %s:%s at try %s: %s\n' "$dead_from" "$id" "$dead_tries" "$2"
     cat "$dead_q/why/$slip_id"
   } >"$q/why/$slip_id"
   queue_log push dead-letter
