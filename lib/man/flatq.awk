@@ -13,20 +13,10 @@ function text(s) {
 
 function heading(s) { printf ".SH %s\n", s }
 
-# fill() - end a block that is shown line by line
+# End a block that is shown line by line
 function fill() { if (lines) print ".fi"; lines = 0 }
 
-# split_head(s) - take the header's title apart: VERB ARGUMENTS - what it does
-function split_head(s) {
-  usage = s
-  sub(/ - .*/, "", usage)
-  what = substr(s, length(usage) + 4)
-}
-
-function finish() {
-  if (files < 2) return
-  internals = internals ".TP\n.B " name "\n" parts
-}
+function finish() { if (files > 1) internals = internals ".TP\n.B " name "\n" parts }
 
 FNR == 1 {
   finish()
@@ -48,7 +38,9 @@ FNR == 1 {
 titled && $0 != "#" { sub(/^# */, ""); title = title (title == "" ? "" : " ") $0; next }
 titled {
   titled = 0
-  split_head(title)
+  usage = title
+  sub(/ - .*/, "", usage)
+  what = substr(title, length(usage) + 4)
   if (files == 1) {
     printf ".TH FLATQ 1 \"\" \"flatq %s\"\n", version
     heading("NAME")
@@ -131,26 +123,20 @@ END {
   heading("ENVIRONMENT")
   print "No other exported variable changes what flatq does, except those that the shell and its"
   print "tools use themselves, such as PATH."
-  variable("FLATQ_DIR",
-    "the spool; where it is not set, flatq below XDG_STATE_HOME or ~/.local/state")
+  variable("FLATQ_DIR", "the spool; else flatq below XDG_STATE_HOME or ~/.local/state")
   variable("XDG_STATE_HOME", "see FLATQ_DIR")
-  variable("FLATQ_QUEUE",
-    "the queue that a verb uses where none is named, also at the line door; default where " \
-    "it is not set")
+  variable("FLATQ_QUEUE", "the queue of a verb that names none, at the line door too; else default")
   variable("FLATQ_SYNC",
     "on or off, when the spool is made: on, an acknowledged message survives a power cut; " \
     "off, only the death of processes. Later, another value is refused")
   variable("FLATQ_MOST_BYTES",
-    "the largest message that push takes, in bytes; push -l and push -0 refuse all where " \
-    "one is larger. Where it is not set, or 0, the disk is the limit")
-  variable("FLATQ_PYTHON",
-    "the Python that runs pressure, mqueue and shovel; python3 where it is not set")
-  variable("FLATQ_SSH",
-    "what \\-H ssh://HOST and shovel run to connect, split at blanks; ssh \\-o " \
-    "BatchMode=yes where it is not set")
+    "the largest message that push takes, in bytes; else, or if it is 0, the disk is the limit")
+  variable("FLATQ_PYTHON", "the Python that runs pressure, mqueue and shovel; else python3")
+  variable("FLATQ_SSH", "what \\-H ssh://HOST and shovel run to connect, split at blanks; else " \
+    "ssh \\-o BatchMode=yes")
   variable("API_KEY", "the key that every client of serve http has to send")
-  variable("TMPDIR", "where -H and top put temporary files; /tmp where it is not set")
-  variable("TZ", "the time zone in which log prints times; the system's where it is not set")
+  variable("TMPDIR", "where -H and top put temporary files; else /tmp")
+  variable("TZ", "the time zone in which log prints times; else the system's")
   variable("FLATQ_PROC", "for tests: a directory that is read in place of /proc")
   variable("FLATQ_RANGE", "for tests: how many ids of each thousand are given")
   variable("FLATQ_FOLD", "for tests: how many messages in wal/ are folded; 200")
@@ -159,14 +145,6 @@ END {
   print "A program that hides a failure could lose or alter messages. Then the verb ends with"
   print "70 before it stores or takes anything, and its line names the program, what it does, and"
   print "what to install. doctor \\-v and flatq \\-\\-version \\-v show what is tried."
-  variable("busybox, as on Alpine", "apk add coreutils sed; if there is no flock, apk add flock")
-  variable("busybox whose shell runs its own programs whatever PATH says",
-    "run flatq by another shell: apk add dash")
-  variable("uutils before 0.12, toybox",
-    "GNU coreutils, first in PATH; on Ubuntu: apt install coreutils-from-gnu")
-  variable("no /dev/full", "mount /dev")
-  variable("no /proc", "mount /proc")
-  variable("a shell but dash, busybox ash and bash", "run flatq by one of these")
   heading("EXAMPLES")
   printf "%s", examples
   heading("FILES")
