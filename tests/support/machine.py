@@ -40,7 +40,9 @@ def own(at_the_end):
     os.environ.clear()
     os.environ.update(kept, PATH=str(work / "bin"), HOME=str(work / "home"), TMPDIR=temporary,
         FLATQ_TEST_WORK=str(work), PYTEST_DEBUG_TEMPROOT=str(work.parent),
-        PYTHONDONTWRITEBYTECODE="1")
+        PYTHONDONTWRITEBYTECODE="1",
+        # a killed Spark leaves its directories
+        SPARK_LOCAL_DIRS=temporary, SPARK_SUBMIT_OPTS=f"-Djava.io.tmpdir={temporary}")
     tempfile.tempdir = None
 
 
