@@ -186,8 +186,8 @@ class Measure:
     def flatq(self, spool):
         rows = self.spark.read.format("flatq").options(path=str(spool), subscribe="jobs",
             base64="true").load()
-        self.to_parquet(rows.selectExpr("queue", "offset", "timestamp", "unbase64(value) AS value",
-            "attempts"))
+        self.to_parquet(rows.selectExpr("queue", "offset", "timestamp", "unbase64(body) AS body",
+            "tries"))
 
     def size(self, messages, rounds):
         from flatq.pipeline import drain

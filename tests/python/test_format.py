@@ -58,22 +58,25 @@ def test_what_the_verbs_write(flatq):
     flatq("release", receipt, check=0)
     pieces = claim(flatq)
     rows = table(pieces, headers=True)
-    assert [row["value"] for row in rows] == [b"urgent", b"one", *bulk]
-    assert [(row["offset"], row["queue"], row["attempts"]) for row in rows] == [
+    assert [row["body"] for row in rows] == [b"urgent", b"one", *bulk]
+    assert [(row["offset"], row["queue"], row["tries"]) for row in rows] == [
         (n, "jobs", 2 if n == 0 else 1) for n in range(len(rows))]
     urgent, one, first = (row["headers"] for row in rows[:3])
     assert urgent["priority"] == 7 and urgent["key"] is None
     assert len(one["key"]) == 33 and one["id"] < first["id"]
     pushed = os.path.getmtime(flatq.spool)
     assert all(abs(row["timestamp"].timestamp() - pushed) < 300 for row in rows)
+    former = [(row["value"], row["attempts"], "id" in row) for row in table(pieces, old=True)]
+    assert former == [(row["body"], row["tries"], False) for row in rows]
+    assert [row["id"] for row in rows] == [row["headers"]["id"] for row in rows]
     for row, text in zip(rows, table(pieces, base64=True)):
-        assert b64decode(text["value"], validate=True) == row["value"]
+        assert b64decode(text["body"], validate=True) == row["body"]
 
 
 @pytest.mark.parametrize("queue", ["a/b", ".x", "a.b", ".a/b;c"])
 def test_names_on_disk(flatq, queue):
     push(flatq, b"1", queue)
-    assert [row["value"] for row in table(ready(flatq, queue))] == [b"1"]
+    assert [row["body"] for row in table(ready(flatq, queue))] == [b"1"]
     flatq("claim", "-c", "me", queue, check=0)
     assert os.path.isdir(flat.claim_dir(str(flatq.spool), queue, "me"))
     [disk] = [name for name in os.listdir(flatq.spool) if flat.is_queue(str(flatq.spool / name))]
@@ -84,7 +87,7 @@ def test_tries_of_a_whole_file_count(flatq):
     flatq("push", "-l", input=b"x\n" * 200, check=0)
     claim(flatq)
     flatq("unclaim", "-c", "me", check=0)
-    assert {row["attempts"] for row in table(claim(flatq))} == {2}
+    assert {row["tries"] for row in table(claim(flatq))} == {2}
 
 
 def test_a_queue_that_cannot_be_listed_is_not_empty(flatq, monkeypatch):
@@ -144,7 +147,7 @@ def test_files_of_a_stage(tmp_path):
         priority, first, last, count, tries, _ = path.name.split(".")
         assert (priority, int(last) - int(first) + 1, tries) == ("0000000003", int(count), "0")
         assert path.parent.name == f"{priority}.{first[:7]}" and first[:7] == last[:7]
-    assert [len(row["value"]) for row in table(pieces)] == sizes
+    assert [len(row["body"]) for row in table(pieces)] == sizes
 
 
 def test_any_range_of_offsets(tmp_path):
@@ -152,12 +155,12 @@ def test_any_range_of_offsets(tmp_path):
     pieces = staged(tmp_path, bodies)
     for low, high in ((0, 1), (499, 501), (500, 1000), (5, 5), (1700, 9000)):
         cut = [found for piece in pieces if (found := piece.cut(low, high))]
-        rows = [(row["offset"], row["value"]) for row in table(cut)]
+        rows = [(row["offset"], row["body"]) for row in table(cut)]
         assert rows == list(enumerate(bodies))[low:high]
     for partitions in (1, 2, 3, 8, 200):
         lists = flat.pack(pieces, partitions)
         assert len(lists) <= partitions and all(lists)
-        assert [row["value"] for some in lists for row in table(some)] == bodies
+        assert [row["body"] for some in lists for row in table(some)] == bodies
     assert max(sum(piece.count for piece in some) for some in flat.pack(pieces, 4)) <= 500
     assert flat.pack([], 3) == []
 
@@ -199,7 +202,7 @@ def test_a_damaged_line(tmp_path, damage, base64):
     rows = table(pieces, base64=base64, strict=False)
     assert {row["offset"] for row in rows} >= {*range(507), *range(508, 519)} and len(rows) == 519
     if not base64:
-        assert all(row["value"] == bodies[row["offset"]] for row in rows)
+        assert all(row["body"] == bodies[row["offset"]] for row in rows)
 
 
 def test_a_damaged_body(flatq):
@@ -212,7 +215,7 @@ def test_a_damaged_body(flatq):
         pieces = ready(flatq)
         with pytest.raises(flat.Damaged, match="line 3 is damaged"):
             table(pieces)
-        assert [row["value"] for row in table(pieces, strict=False)] == [b"0", b"1", b"3", b"4"]
+        assert [row["body"] for row in table(pieces, strict=False)] == [b"0", b"1", b"3", b"4"]
 
 
 def test_lost(tmp_path):
@@ -255,9 +258,9 @@ def test_a_look_at_what_is_ready(flatq):
     flatq("reserve", check=0)
     rows = table(ready(flatq), vanish=True)
     expected = [*(b"%d" % n for n in range(2, 700)), *singles]
-    assert sorted(row["value"] for row in rows) == sorted(expected)
+    assert sorted(row["body"] for row in rows) == sorted(expected)
     assert len({row["offset"] for row in rows}) == len(expected)
-    assert {row["attempts"] for row in rows} == {0}
+    assert {row["tries"] for row in rows} == {0}
     flatq("drain", check=0)
     assert table(ready(flatq)) == []
     with pytest.raises(FileNotFoundError):
@@ -283,7 +286,7 @@ def test_what_a_killed_fold_or_unfold_has_left_counts_once(flatq):
             (top / "body" / slip.decode().split(".")[1]).write_bytes(text + b"\n")
 
     def there(first, last):
-        found = sorted(row["value"] for row in table(ready(flatq), vanish=True))
+        found = sorted(row["body"] for row in table(ready(flatq), vanish=True))
         assert options.Place(str(flatq.spool), "default").ready() == len(found)
         assert found == [b"%d" % n for n in range(first, last)]
 

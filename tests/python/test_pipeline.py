@@ -91,7 +91,7 @@ def loads(job):
 
 def holds(place, count):
     """Each of so many numbers is in the table, once."""
-    assert sorted(table(place)["value"].to_pylist(), key=int) == numbers(count)
+    assert sorted(table(place)["body"].to_pylist(), key=int) == numbers(count)
 
 
 def settled(flatq):
@@ -136,8 +136,15 @@ def test_drain(job, drains, flatq, tmp_path, spark):
     push(flatq, b"urgent", "-p", "7", "-k", "one")
     drains(tmp_path / "headers", "--headers")
     [row] = table(tmp_path / "headers").to_pylist()
-    assert (row["value"], row["headers"]["priority"], len(row["headers"]["key"])) == (b"urgent", 7,
+    assert (row["body"], row["headers"]["priority"], len(row["headers"]["key"])) == (b"urgent", 7,
         33)
+    # a table of a version before has its columns
+    (tmp_path / "old/_checkpoint").mkdir(parents=True)
+    (tmp_path / "old/_flatq").write_text('{"job": "drain", "files": ["_checkpoint"]}')
+    push(flatq, b"x")
+    drains(tmp_path / "old", says="1 messages")
+    assert table(tmp_path / "old").column_names == ["queue", "offset", "timestamp", "value",
+        "attempts"]
     # a table without its checkpoint would lose batches
     (to / "_checkpoint").rename(tmp_path / "gone")
     push(flatq, b"x")
@@ -325,7 +332,7 @@ def test_load(job, loads, flatq, tmp_path):
     table can be loaded."""
     for name, text in {"a.csv": 'name,size\n"x, ""y""\n",7\nz,\n',
             "b.json": '{"value": "é", "priority": 9}\n{"value": "urgent", "priority": 1}\n',
-            "c.txt": "one\n\ntwo\n"}.items():
+            "c.txt": "one\n\ntwo\n", "d.json": '{"value": 2, "body": 1}\n'}.items():
         (tmp_path / name).write_text(text)
     assert loads(tmp_path / "a.csv").out == "load: 2 messages to queue q\n"
     assert [json.loads(body) for body in popped(flatq)] == [
@@ -336,6 +343,9 @@ def test_load(job, loads, flatq, tmp_path):
     assert sorted(popped(flatq)) == [b'x, "y"\n', b"z"]
     loads(tmp_path / "b.json")
     assert popped(flatq) == [b"urgent", "é".encode()]
+    loads(tmp_path / "d.json", code=65, says="there are columns `body` and `value`")
+    loads(tmp_path / "d.json", "--value", "body")
+    assert popped(flatq) == [b"1"]
     loads(tmp_path / "c.txt")
     assert sorted(popped(flatq)) == [b"", b"one", b"two"]
     bodies = [b"", b"\0\n", bytes(range(256)), *numbers(500)]
@@ -346,7 +356,7 @@ def test_load(job, loads, flatq, tmp_path):
     for said in ("503 messages", "done before"):
         job("load", "back", "--from", tmp_path / "out", says=said)
     job("drain", "back", "--to", tmp_path / "out2")
-    assert sorted(table(tmp_path / "out2")["value"].to_pylist()) == sorted(bodies)
+    assert sorted(table(tmp_path / "out2")["body"].to_pylist()) == sorted(bodies)
     assert flatq("doctor", check=0).out == b""
 
 

@@ -71,7 +71,7 @@ def settled(flatq, queue="default"):
 
 
 def values(table):
-    return [bytes(row.value) for row in table.select("value").collect()]
+    return [bytes(row.body) for row in table.select("body").collect()]
 
 
 def drain(spark, flatq, tmp_path, **options):
@@ -83,8 +83,8 @@ def drain(spark, flatq, tmp_path, **options):
 
 def drained(spark, tmp_path):
     """The values that Spark reads there, in the order of offsets."""
-    rows = spark.read.parquet(str(tmp_path / "out")).select("offset", "value").collect()
-    return [bytes(row.value) for row in sorted(rows, key=lambda row: row.offset)]
+    rows = spark.read.parquet(str(tmp_path / "out")).select("offset", "body").collect()
+    return [bytes(row.body) for row in sorted(rows, key=lambda row: row.offset)]
 
 
 def fails(call, text):
@@ -109,17 +109,24 @@ def test_batch(spark, flatq):
 
     look = batch(spark, flatq)
     assert look.schema.simpleString() == (
-        "struct<queue:string,offset:bigint,timestamp:timestamp,value:binary,attempts:int>")
+        "struct<queue:string,id:bigint,offset:bigint,timestamp:timestamp,body:binary,tries:int>")
     assert sorted(values(look)) == sorted(expected)
     held = claim(minPartitions="3").cache()
     assert held.rdd.getNumPartitions() == 3
     rows = held.orderBy("offset").collect()
-    assert [bytes(row.value) for row in rows] == expected[:1000]
-    assert [(row.offset, row.attempts) for row in rows] == [(n, 1) for n in range(1000)]
+    assert [bytes(row.body) for row in rows] == expected[:1000]
+    assert [(row.offset, row.tries) for row in rows] == [(n, 1) for n in range(1000)]
+    [last, *ids] = [row.id for row in rows]
+    assert ids == sorted({*ids}) and last > ids[-1]
     # the same messages again; no other consumer gets them
     assert sorted(values(claim())) == sorted(expected[:1000])
     assert pop(flatq) == b"999"
-    text = claim(base64="true").selectExpr("unbase64(value) as value")
+    former = claim(columns="old", includeHeaders="true")
+    assert former.schema.simpleString() == (
+        "struct<queue:string,offset:bigint,timestamp:timestamp,value:binary,attempts:int,"
+        "headers:struct<id:bigint,priority:bigint,key:string>>")
+    assert sorted(values(former.withColumnRenamed("value", "body"))) == sorted(expected[:1000])
+    text = claim(base64="true").selectExpr("unbase64(body) as body")
     assert sorted(values(text)) == sorted(expected[:1000])
     assert flatq_spark.settle("default", "me", 1000, str(flatq.spool)) == 1000
     with pytest.raises(RuntimeError), claimed() as rest:
@@ -291,12 +298,12 @@ ANY = [b"", b"\0", b"\n", b"\0\n", b"x\ty", bytes(range(256)),
 @pytest.mark.slow
 def test_any_bytes_there_and_back(spark, flatq, tmp_path):
     rows = spark.createDataFrame([(bytearray(body), n % 3) for n, body in enumerate(ANY)],
-        "value binary, priority int").coalesce(1)
+        "body binary, priority int").coalesce(1)
     options = {"path": str(flatq.spool), "topic": "a/b"}
     rows.write.format("flatq").options(**options).mode("append").save()
     assert not list((flatq.spool / ".spark").iterdir())
     ordered = [body for priority in range(3) for body in ANY[priority::3]]
-    assert [bytes(row.value) for row in batch(spark, flatq, "a/b",
+    assert [bytes(row.body) for row in batch(spark, flatq, "a/b",
         consumer="me").orderBy("offset").collect()] == ordered
     flatq("unclaim", "-c", "me", "a/b", check=0)
     assert [pop(flatq, "a/b") for _ in ANY] == ordered
@@ -322,6 +329,7 @@ REFUSED = [
             ("to", "write"))),
     ("read", {"topic": "x"}, "option topic: 'x' is not known to a read"),
     ("write", {"base64": "true"}, "option base64: 'true' is not known to a write"),
+    ("read", {"columns": "red"}, "option columns: 'red' is not new or old"),
     ("read", {"failOnDataLoss": "perhaps"}, "option failOnDataLoss: 'perhaps' is not true or "),
     ("stream", {"minPartitions": "0"}, "option minPartitions: '0' is not a number from 1 to 42"),
     ("write", {"lease": "x"}, "option lease: 'x' is not a number from 0 to 4294967295"),
@@ -333,7 +341,7 @@ REFUSED = [
     ("stream", {"subscribe": "none"}, "option subscribe: no queue 'none' in "),
     *(("write", {"topic": name}, f"option topic: {name!r} {NAME}")
         for name in ("-a", "..", "../a", "a/.", "b/../a", "a" * 201)),
-    ("write", {"columns": "value, 'a b' as queue"}, "push: bad queue name: 1 to 200 of "),
+    ("write", {"row": "value, 'a b' as queue"}, "push: bad queue name: 1 to 200 of "),
     ("write", {"topic": "shut"}, "push: queue 'shut' is closed"),
     ("read", {"group.id": "-a"}, "option group.id: '-a' is not 1 to 100 of "),
     ("stream", {"group.id": "ü"}, "option group.id: 'ü' is not 1 to 100 of "),
@@ -347,12 +355,13 @@ REFUSED = [
         "option endingOffsets: '{\"jobs\": 9}' is not 'latest', as a stream needs"),
     ("write", {"topic": ""}, "option topic: None is not a queue, and there is no column"),
     ("write", {"mode": "overwrite"}, "a queue is appended to: "),
-    *((how, {"columns": "1.5 as value"}, "a row needs a column `value`, binary or string: ")
-        for how in ("write", "to")),
-    ("write", {"columns": "value, '1' as priority"}, "the column `queue` is a string, "),
-    ("write", {"columns": "value, value as key"}, "the sink has no column `key`: push such mes"),
-    ("write", {"columns": "cast(null as string) as value"}, "a row's value is null"),
-    ("write", {"columns": "value, -1 as priority"}, "a row's queue is 'x', its priority -1: not a"),
+    *((how, {"row": row}, "a row needs one column `body` or `value`, binary or string: ")
+        for how, row in (("write", "1.5 as value"), ("to", "1.5 as body"), ("to", "value as x"),
+            ("write", "value, value as body"))),
+    ("write", {"row": "value, '1' as priority"}, "the column `queue` is a string, "),
+    ("write", {"row": "value, value as key"}, "the sink has no column `key`: push such mes"),
+    ("write", {"row": "cast(null as string) as value"}, "a row's body is null"),
+    ("write", {"row": "value, -1 as priority"}, "a row's queue is 'x', its priority -1: not a"),
     # the last row: it claims all
     ("read", {"startingOffsets": '{"jobs": 9}', "group.id": "me"},
         "option startingOffsets: 9 is not claimed: queue 'jobs' is, up to 5"),
@@ -373,10 +382,10 @@ def test_the_last_line_of_an_error(spark, flatq, tmp_path):
         assert query.trigger(availableNow=True).start().awaitTermination(100)
 
     def call(how, options):
-        columns, mode = options.pop("columns", "value"), options.pop("mode", "append")
+        row, mode = options.pop("row", "value"), options.pop("mode", "append")
         options = {"path": str(flatq.spool),
             **({"subscribe": "jobs"} if how in ("read", "stream") else {"topic": "x"}), **options}
-        if "queue" in columns:
+        if "queue" in row:
             del options["topic"]
         if how == "read":
             spark.read.format("flatq").options(**options).load().count()
@@ -386,8 +395,7 @@ def test_the_last_line_of_an_error(spark, flatq, tmp_path):
         else:
             rows = (batch(spark, flatq, "jobs") if how == "write"
                 else stream(spark, flatq, "from"))
-            rows = rows.selectExpr("cast(value as string) as value").selectExpr(
-                *columns.split(", "))
+            rows = rows.selectExpr("cast(body as string) as value").selectExpr(*row.split(", "))
             if how == "write":
                 rows.write.format("flatq").options(**options).mode(mode).save()
             else:
@@ -412,7 +420,7 @@ def test_a_stream_from_queue_to_queue(spark, flatq, tmp_path):
     checkpoint = tmp_path / "checkpoint"
 
     def copy():
-        rows = stream(spark, flatq, "from", maxOffsetsPerTrigger="400").select("value")
+        rows = stream(spark, flatq, "from", maxOffsetsPerTrigger="400").select("body")
         writer = rows.writeStream.format("flatq").options(path=str(flatq.spool), topic="to")
         writer = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
         assert writer.start().awaitTermination(100)
@@ -660,6 +668,8 @@ def test_the_names_of_before():
         assert Options({"Consumer": "me"}).consumer == "me"
     with pytest.deprecated_call(match="option queue is now topic"):
         assert Options({"queue": "a"}, True).queues == ["a"]
+    with pytest.deprecated_call(match="value is body, attempts is tries"):
+        assert Options({"columns": "old"}).old
     with pytest.deprecated_call(match="JAVA_HOME and PATH"), flatq_spark.java_home():
         pass
     with pytest.deprecated_call(match="JAVA_HOME and PATH"):

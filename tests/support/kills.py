@@ -36,7 +36,7 @@ spark = builder.getOrCreate()
 flatq_spark.register(spark)
 rows = spark.readStream.format("flatq").options(**{"path": sys.argv[1], "subscribe": "from",
     "group.id": "copy", "maxOffsetsPerTrigger": "%d", "minPartitions": "2"}).load()
-sink = rows.select("value").writeStream.format("flatq").options(path=sys.argv[1], topic="to")
+sink = rows.select("body").writeStream.format("flatq").options(path=sys.argv[1], topic="to")
 flatq_spark.run(sink, sys.argv[2])
 spark.stop()
 """ % BATCH
@@ -162,7 +162,7 @@ def look(ground, bodies):
         import pyarrow.parquet as pq
 
         found = [body for path in sorted(ground.top.glob("o*/part-*.parquet"))
-            for body in pq.read_table(path)["value"].to_pylist()]
+            for body in pq.read_table(path)["body"].to_pylist()]
     else:
         found = ground.verb("drain", "-l", "to").splitlines()
     assert sorted(found) == sorted(bodies), f"{len(found)}, {len({*found})} of them different"

@@ -92,7 +92,8 @@ def parser() -> argparse.ArgumentParser:
     add("--encoding", dest="option", type=lambda name: ["encoding", name], action="append",
         help=argparse.SUPPRESS)
     add("--value", metavar="COLUMN",
-        help="the column with the message (default: `value`, the only column, or all as JSON)")
+        help="the column with the message (default: `body` or `value`, the only column, or all as "
+        "JSON)")
     add("--name", metavar="NAME", help="name of this load: a load that has ended is not repeated "
         "(default: made from the files)")
     add("--priority", type=int, metavar="N")

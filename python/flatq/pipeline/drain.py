@@ -3,7 +3,8 @@
     DIR/part-*                  the rows; columns as `help(flatq.spark.FlatqSource)` says
     DIR/_spark_metadata/        which files are the table: Spark reads those alone
     DIR/_checkpoint/            how far the stream is
-    DIR/_flatq                  the mark: DIR is drain's, and under which name it was made
+    DIR/_flatq                  the mark: DIR is drain's, under which name it was made, and that
+                                its columns are the new ones: an older table goes on with the old
 
 Spark finds the files of a table by their whole path, so a table that was moved is refused, as is a
 directory with anything else (place.py). One drain at a time writes to DIR: it holds a lock on it.
@@ -28,7 +29,7 @@ from pyspark.sql import functions as F
 
 from .. import spark as flatq_spark
 from ..errors import Busy, Invalid
-from ..spark.format import Lost, listed
+from ..spark.format import BODY, Lost, listed
 from ..spark.options import local, lock
 from .place import PART, Place, plain
 
@@ -46,12 +47,12 @@ def checkpoint_of(to: str) -> str:
     return to.rstrip("/") + "/_checkpoint"
 
 
-def begin(to: str) -> None:
-    """Take the directory. Raises Invalid, also for a table without its checkpoint: Spark would take
-    new batches for old ones, and leave them out."""
+def begin(to: str) -> str:
+    """Take the directory; return the option `columns`. Raises Invalid, also for a table without its
+    checkpoint: Spark would take new batches for old ones, and leave them out."""
     own = Place("drain", to)
     if not own.check():
-        own.mark(own.path, ["_spark_metadata", "_checkpoint"], to=own.name)
+        own.mark(own.path, ["_spark_metadata", "_checkpoint"], to=own.name, columns="new")
 
     def last(name: str) -> int:
         names = (file.partition(".")[0] for file in listed(f"{own.path}/{name}"))
@@ -69,6 +70,7 @@ def begin(to: str) -> None:
     for place, consumer in unsettled:
         # The batch before the last is settled beside the last one
         whole(own.path, (batch - 1, batch), place, consumer)
+    return str(own.marked(own.path).get("columns", "old"))
 
 
 def whole(path: str, batches: Sequence[int], queue: Queue, consumer: str) -> None:
@@ -95,10 +97,11 @@ def drained(spark: SparkSession, queues: Sequence[str], to: str, spool: str | No
     if spool:
         given["path"] = spool
     with alone(to):
-        begin(to)
+        given["columns"] = begin(to)
         rows = spark.readStream.format("flatq").options(**given).load()
+        body = BODY[given["columns"] == "old"]
         # the JVM's unbase64 is faster than Python's
-        writer = rows.withColumn("value", F.unbase64("value")).writeStream.format("parquet")
+        writer = rows.withColumn(body, F.unbase64(body)).writeStream.format("parquet")
         query: Any = writer.options(path=to, checkpointLocation=checkpoint_of(to)).trigger(
             **trigger).start()
         try:

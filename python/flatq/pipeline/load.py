@@ -26,6 +26,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, StructType
 
 from ..errors import Invalid, Missing
+from ..spark.format import BODY
 from ..spark.options import Options, local
 from ..spark.sink import Sink, named
 
@@ -64,11 +65,16 @@ def column(rows: DataFrame, value: str | None) -> str | None:
     names = rows.columns
     if value is not None and value not in names:
         raise Invalid(f"there is no column '{value}', but {', '.join(names)}", 65)
-    return value or ("value" if "value" in names else names[0] if len(names) == 1 else None)
+    bodies = [value] if value else [name for name in BODY if name in names]
+    if len(bodies) > 1:
+        raise Invalid("there are columns `body` and `value`: say --value", 65)
+    if bodies or len(names) == 1:
+        return (bodies or names)[0]
+    return None
 
 
 def messages(rows: DataFrame, value: str | None = None) -> DataFrame:
-    """`value`, the bytes of each message, that column or all columns as JSON; and `priority` if the
+    """`body`, the bytes of each message, that column or all columns as JSON; and `priority` if the
     table has it."""
     names, value = rows.columns, column(rows, value)
     if value is None:
@@ -82,7 +88,7 @@ def messages(rows: DataFrame, value: str | None = None) -> DataFrame:
         elif not isinstance(type_, (StringType, BinaryType)):
             body = f"cast({body} AS string)"
     priority = "priority" in names and value != "priority"
-    return rows.selectExpr(f"{body} AS value", *["cast(priority AS bigint) AS priority"] * priority)
+    return rows.selectExpr(f"{body} AS body", *["cast(priority AS bigint) AS priority"] * priority)
 
 
 class Load:

@@ -54,7 +54,7 @@ class Place:
         # CRASH: a mark that was cut short is the only file
         if not there:
             return False
-        mark, wrong = self._mark(path), ""
+        mark, wrong = self.marked(path), ""
         others = sorted(name for name in there if name not in mark.get("files", ())
             and not (self.job == "drain" and PART.fullmatch(name)))
         if not mark:
@@ -69,7 +69,8 @@ class Place:
             raise Invalid(f"{self.to} {wrong}: say a new directory, or an empty one", 65)
         return True
 
-    def _mark(self, path: str) -> dict[str, Any]:
+    def marked(self, path: str) -> dict[str, Any]:
+        """What the mark says; empty if there is none, or it was cut short."""
         with contextlib.suppress(FileNotFoundError, ValueError), \
                 open(f"{path}/{MARK}", encoding="utf-8") as file:
             mark = json.load(file)

@@ -15,7 +15,7 @@
     writer = stream.load().writeStream.format("parquet").option("path", "jobs")
     flatq_spark.run(writer, "jobs.checkpoint")
     # rows become messages
-    rows.select("value").write.format("flatq").option("topic", "jobs").mode("append").save()
+    rows.select("body").write.format("flatq").option("topic", "jobs").mode("append").save()
 
 Options, columns, and what is exact: `help(flatq.spark.FlatqSource)`. Which settings let Spark start
 sooner: python/README.md.
@@ -150,7 +150,8 @@ def claimed(spark: SparkSession, queue: str, consumer: str, path: str | None = N
     RuntimeError if another `with` or a stream reads as `consumer`.
     """
     for name, text in options.items():
-        if name.lower() not in ("minpartitions", "failondataloss", "includeheaders", "base64"):
+        if name.lower() not in ("minpartitions", "failondataloss", "includeheaders", "base64",
+                "columns"):
             raise ValueError(f"option {name}: {text!r} is not for claimed(), which yields "
                 "all that it settles; use count")
     place = _place(path, queue)

@@ -28,6 +28,8 @@ _TYPES = {**dict.fromkeys(("priority", "id", "tries", "born", "size"), pa.int64(
 _ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 
 HEADERS = pa.struct([("id", pa.int64()), ("priority", pa.int64()), ("key", pa.string())])
+#: A row's message: in a table that becomes messages, one of these columns
+BODY = ("body", "value")
 
 
 class Damaged(ValueError):
@@ -38,12 +40,13 @@ class Lost(LookupError):
     """Messages are missing: a segment, a flat file, or lines of one."""
 
 
-def schema(headers: bool = False, base64: bool = False) -> pa.Schema:
-    """The columns of a batch of rows."""
+def schema(headers: bool = False, base64: bool = False, old: bool = False) -> pa.Schema:
+    """The columns of a batch of rows; old: as they were named before."""
     return pa.schema([
-        ("queue", pa.string()), ("offset", pa.int64()), ("timestamp", pa.timestamp("us", tz="UTC")),
-        ("value", pa.string() if base64 else pa.binary()), ("attempts", pa.int32()),
-        *([("headers", HEADERS)] if headers else []),
+        ("queue", pa.string()), *([] if old else [("id", pa.int64())]), ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        (BODY[old], pa.string() if base64 else pa.binary()),
+        ("attempts" if old else "tries", pa.int32()), *([("headers", HEADERS)] if headers else []),
     ])
 
 
@@ -326,12 +329,13 @@ def _decoded(blocks: list[_Block], base64: bool,
 
 
 def rows(pieces: Iterable[Piece], queue: str, *, headers: bool = False, base64: bool = False,
-        strict: bool = True, vanish: bool = False) -> Iterator[pa.RecordBatch]:
+        old: bool = False, strict: bool = True,
+        vanish: bool = False) -> Iterator[pa.RecordBatch]:
     """The messages of pieces as batches of rows, in order. About BYTES at a time are in memory.
 
     strict: raise Lost or Damaged if a message is missing or damaged; else it is left out. vanish:
     files may disappear, since others take messages."""
-    like = schema(headers, base64)
+    like = schema(headers, base64, old)
 
     def batch(block: _Block, table: pa.Table) -> pa.RecordBatch:
         plain = {name: table[name].chunk(0) for name in table.column_names}
@@ -340,7 +344,8 @@ def rows(pieces: Iterable[Piece], queue: str, *, headers: bool = False, base64: 
             # faster than range()
             offset = pc.cumulative_sum(pa.repeat(1, count), start=block.offset - 1)
         columns = [
-            pa.repeat(pa.scalar(queue, pa.string()), count), offset,
+            pa.repeat(pa.scalar(queue, pa.string()), count),
+            *([] if old else [plain["id"]]), offset,
             pc.multiply(plain["born"], 10000).cast(pa.timestamp("us", tz="UTC")), plain["value"],
             pc.add(plain["tries"], block.piece.tries).cast(pa.int32()),
         ]

@@ -154,7 +154,11 @@ class Place:
     queue: str
 
     def exists(self) -> bool:
-        return flat.is_queue(os.path.join(self.spool, flat.disk_name(self.queue)))
+        """Raises OSError if that cannot be seen."""
+        with contextlib.suppress(LookupError):
+            self.check()
+            return True
+        return False
 
     def check(self) -> None:
         try:
@@ -233,7 +237,7 @@ class Place:
 #: The options of a read and of a write, and the names that some had before
 KNOWN = [{name.lower(): name for name in f"path {names} checkpointLocation queryTimeout".split()}
     for names in ("subscribe group.id startingOffsets endingOffsets maxOffsetsPerTrigger "
-    "minPartitions failOnDataLoss includeHeaders base64", "topic jobId priority lease wait")]
+    "minPartitions failOnDataLoss includeHeaders base64 columns", "topic jobId priority lease wait")]
 OLD = {"queue": ("subscribe", "topic"), "consumer": ("group.id", "group.id")}
 
 
@@ -278,6 +282,13 @@ class Options:
         self.strict = self.yes("failOnDataLoss", True)
         self.headers = self.yes("includeHeaders", False)
         self.base64 = self.yes("base64", False)
+        columns = self.given.get("columns", "new")
+        if columns not in ("new", "old"):
+            refuse("columns", columns, "new or old")
+        self.old = columns == "old"
+        if self.old:
+            warnings.warn("option columns=old goes on for one version: value is body, attempts is "
+                "tries, and id is new", DeprecationWarning, stacklevel=2)
         self.starting = self.ends("startingOffsets", "earliest")
         self.ending = self.ends("endingOffsets", "latest")
 

@@ -106,8 +106,9 @@ def columns(schema: StructType, options: Options, overwrite: bool) -> None:
     if overwrite:
         raise ValueError("a queue is appended to: mode('append')")
     kinds = {one.name: one.dataType for one in schema.fields}
-    if not isinstance(kinds.get("value"), (BinaryType, StringType)):
-        raise ValueError("a row needs a column `value`, binary or string: "
+    bodies = [kinds[name] for name in flat.BODY if name in kinds]
+    if len(bodies) != 1 or not isinstance(bodies[0], (BinaryType, StringType)):
+        raise ValueError("a row needs one column `body` or `value`, binary or string: "
             "to_json(struct(*)) makes one of all columns")
     if (not isinstance(kinds.get("queue", StringType()), StringType)
             or not isinstance(kinds.get("priority"), (IntegralType, type(None)))):
@@ -171,9 +172,9 @@ class Sink:
     def write(self, top: str, batch: pa.RecordBatch, ids: Ids, nonce: str,
             sizes: dict[str, list[int]]) -> None:
         names = batch.schema.names
-        bodies = batch["value"].cast(pa.binary()).to_pylist()
+        bodies = batch["body" if "body" in names else "value"].cast(pa.binary()).to_pylist()
         if None in bodies:
-            raise ValueError("a row's value is null")
+            raise ValueError("a row's body is null")
         groups: dict[tuple[Any, Any], list[bytes]] = {}
         if self.queue and "priority" not in names:
             groups[self.queue, self.priority] = bodies

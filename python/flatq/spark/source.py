@@ -16,6 +16,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow,
 )
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from . import format as flat
@@ -73,7 +74,7 @@ class _Reads:
         try:
             for queue, pieces in partition.pieces:
                 yield from flat.rows(pieces, queue, headers=options.headers, base64=options.base64,
-                    strict=options.strict, vanish=partition.vanish)
+                    old=options.old, strict=options.strict, vanish=partition.vanish)
         except Exception as error:
             raise in_line(error) from None
 
@@ -257,11 +258,11 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
 class FlatqSource(DataSource):
     """A queue's messages as a table, and a table's rows as messages.
 
-    Columns: queue string, offset bigint, timestamp timestamp (when it was pushed), value binary,
-    attempts int (how often it was handed out, this time included); with includeHeaders also headers
-    struct<id bigint, priority bigint, key string> (key: the hash of `push -k`).
-    `rows.withColumnsRenamed({"value": "body", "attempts": "tries"})` has the names of Python's
-    messages and of `--json`.
+    Columns: queue string, id bigint, offset bigint, timestamp timestamp (when it was pushed), body
+    binary, tries int (how often it was handed out, this time included); with includeHeaders also
+    headers struct<id bigint, priority bigint, key string> (key: the hash of `push -k`). With
+    `option("columns", "old")`, for one version, body is `value`, tries is `attempts`, and there is
+    no id. A write takes a row's message from `body` or `value`.
 
     The options are named as those of Spark's Kafka source. `queue` and `consumer`, their names
     before, give a DeprecationWarning.
@@ -278,14 +279,15 @@ class FlatqSource(DataSource):
     | minPartitions | read | cores, 1 below 10,000 messages | tasks |
     | failOnDataLoss | read | true | false: leave out messages that are missing or damaged |
     | includeHeaders | read | false | the column headers |
-    | base64 | read | false | true: `value` is base64, for Spark's unbase64, which is faster |
+    | base64 | read | false | true: `body` is base64, for Spark's unbase64, which is faster |
+    | columns | read | new | old: the names before, with a DeprecationWarning |
     | jobId | batch write | none | the same id again: finish that write, or do nothing |
     | priority, lease | write | 65536, 60 | as for `push`; overridden by a column `priority` |
     | wait | write | 0 | seconds to wait for room in a queue with a bound |
 
     **Batch read.** With group.id, it claims what is ready and reads all that the consumer holds,
     each time until that is settled; `flatq.spark.claimed` does both. Without it, it only looks at
-    what is ready; `offset` is then the message's id, and messages that others take meanwhile may be
+    what is ready; `offset` is then the id, too, and messages that others take meanwhile may be
     missing.
 
     **Stream.** A batch's messages are claimed before Spark plans it, and settled once the next
@@ -299,14 +301,11 @@ class FlatqSource(DataSource):
         return "flatq"
 
     @told
-    def schema(self) -> str:
+    def schema(self) -> StructType:
         options = Options(self.options)
         for place in options.places():
             place.check()
-        return ("queue string, offset bigint, timestamp timestamp, value "
-            + ("string" if options.base64 else "binary") + ", attempts int"
-            + (", headers struct<id: bigint, priority: bigint, key: string>" if options.headers
-            else ""))
+        return from_arrow_schema(flat.schema(options.headers, options.base64, options.old), False)
 
     @told
     def reader(self, schema: StructType) -> DataSourceReader:
