@@ -45,8 +45,8 @@ def test_as_debians(shell, flatq, launched, debians, name, served):
 
 @pytest.mark.parametrize("name", LONG)
 def test_as_debians_where_time_passes(shell, flatq, clock, stub, name):
-    """flatq goes by the test's clock. Debian's server cannot, so the test compares with what it
-    said on an idle machine (stalk_said.txt)."""
+    """flatq goes by the test's clock, and Debian's server by what it said on an idle machine
+    (stalk_said.txt)."""
     said = talk(Direct(flatq, clock=clock.runs_sleep(stub)), TALKS[name])
     differ = differences(briefly(said), recorded(name))
     assert not differ, "\n".join(differ)
@@ -55,8 +55,8 @@ def test_as_debians_where_time_passes(shell, flatq, clock, stub, name):
 @pytest.mark.timed
 @pytest.mark.parametrize("name", LONG)
 def test_as_debians_by_the_real_clock(flatq, name):
-    """Nine of Debian's are asked, too: one in three misses the end of a job's time until something
-    else happens, and says DEADLINE_SOON. Beside other programs all nine can miss it."""
+    """Beside nine of Debian's: one in three misses the end of a job's time, and says
+    DEADLINE_SOON."""
     servers = [Direct(flatq), *(Debians() for _ in range(9))]
     try:
         with ThreadPoolExecutor(len(servers)) as pool:
@@ -176,8 +176,7 @@ def test_pystalk(launched):
 
 @pytest.fixture
 def timeless(flatq, clock, stub):
-    """A door for which no time passes by itself. A handler that waits goes on only when it is
-    woken, or when the test lets time pass."""
+    """A door for which time passes only when the test lets it."""
     one = Direct(flatq)
     one.clock = clock.runs_sleep(stub)
     return one
@@ -249,8 +248,7 @@ def test_one_waiter_a_job_and_time_outs(shell, timeless):
 
 
 def test_every_job_wakes_a_waiter(shell, timeless):
-    """Jobs are put while workers are just taking theirs. A wake that comes to a worker which has
-    its job is passed on. If one were lost, a worker would wait forever."""
+    """A wake that comes to a worker which has its job just now is passed on."""
     workers = connected(timeless, 4)
     (producer, _), = connected(timeless, 1)
     for _ in range(6 if everything() else 3):
@@ -265,8 +263,8 @@ def test_every_job_wakes_a_waiter(shell, timeless):
 
 
 def test_who_waits_is_not_idle(launched):
-    """A connection that has asked nothing yet, one that has been silent since, a reserve and a GET
-    that wait: all live longer than `-i 1`. An HTTP client that asks nothing does not."""
+    """A connection that has asked nothing yet, one that has been silent since, a reserve and a GET.
+    An HTTP client that asks nothing is."""
     one, web = launched("-i", "1"), launched("-i", "1", door="http")
     mute, silent, blocked, waiting = one.connect(), one.connect(), one.connect(), web.connect()
     for client in (silent, blocked):
@@ -309,8 +307,8 @@ def test_the_log_names_the_tube_that_the_last_request_meant(flatq, commands, tub
     *itertools.product(["handler", "ncat", "client", "launch"], ["nobody", "worker"]),
     ("handler", "other"), ("client", "other")])
 def test_held_jobs_come_back(launched, what, waits):
-    """Also while the connection that holds them waits for more, and to another one that waits: that
-    looks every two seconds, and does not wait for the job's ten minutes."""
+    """Also while the connection that holds them waits for more, and to another one that waits, in
+    two seconds."""
     one = launched()
     worker = one.connect()
     ids = [worker.put(b"%d" % number, ttr=600) for number in range(3)]
@@ -342,8 +340,7 @@ def test_held_jobs_come_back(launched, what, waits):
 
 @pytest.mark.parametrize("how", ["half", "whole"])
 def test_a_client_that_goes_with_commands_behind_a_reserve(flatq, clock, stub, how):
-    """The client sends commands behind a reserve that waits, and goes. Nobody reads them, and there
-    is no ncat to notice. The handler must still notice at its next look."""
+    """Nobody reads them, and there is no ncat to notice: the handler does at its next look."""
     clock.runs_sleep(stub)
     client = Direct(flatq).connect()
     held = client.put(b"x")
@@ -404,8 +401,7 @@ def test_many_tubes_are_not_written_for_each_answer(flatq):
 
 
 def test_counters_are_folded(flatq):
-    """A file of counts that has grown is added up, and `stats` has all: also the line of a
-    connection that was stopped as it wrote, and what the living connections do."""
+    """`stats` has all: also the line of a connection that was stopped as it wrote."""
     one = Direct(flatq)
     (client, _), *others = connected(one, 3)
     # a second fold, at the third line of the other, would leave the late line out
@@ -523,8 +519,7 @@ def test_a_disk_that_takes_no_name(flatq, stub):
 
 @pytest.mark.parametrize("how", ["STOP", "KILL"])
 def test_a_reserve_beside_a_drop(shell, flatq, stub, how):
-    """The drop has removed out/ when a job is put, whose put waits for the drop to end. So does a
-    reserve that finds the job; if the drop was killed, it creates the places again."""
+    """The drop has removed out/ when a job is put, and is stopped or killed."""
     flatq("create", "default")
     found = flatq.home / "found"
     stub("rmdir", f"""case $* in */out) "$REAL" "$@"; kill -{how} $PPID; : >{found}; exit 0 ;; esac
@@ -603,7 +598,7 @@ def test_processes(flatq, sync):
 
 def test_the_end_of_a_pipe(flatq):
     """A body without its last byte or two, whose base64 still decodes, is cut. Who waits is
-    through, and what it had sent behind the `reserve` is done."""
+    through."""
     cut = [b"put 0 0 60 %d\r\n" % size + b"x" * (size - short)
         for size in (3, 3000) for short in (1, 2, 3)]
     for sent in (b"put 0 0 60 3\r\nabc\r", *cut):

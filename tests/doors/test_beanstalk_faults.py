@@ -74,8 +74,7 @@ def test_statistics_that_are_not_whole_are_no_answer(flatq, stub, command):
 
 
 def test_a_body_that_was_cut_in_the_pipe(shell, flatq, stub):
-    """dd is killed after its first block. The rest of the body reads like the end of one. A body
-    under a megabyte is one block."""
+    """dd is killed after its first block: the rest reads like the end of a body."""
     stub("dd", """case $* in *count_bytes*)
           "$REAL" bs=65536 count=1 iflag=fullblock 2>/dev/null; kill -9 "$$" ;;
         esac
@@ -122,8 +121,7 @@ def test_a_refused_body_that_was_not_read_is_no_command(flatq, stub, refused):
     b"INSERTED 2\r\n"),
 ], ids=["no newline", "newlines", "a job of newlines", "a job of blanks", "a job"])
 def test_a_line_costs_as_much_as_it_is_long(shell, flatq, door, begin, middle, end, said):
-    """Four times the line must not cost sixteen times as much. A quarter is sent first; where it is
-    a job, it gets number 1."""
+    """Four times the line must not cost sixteen times as much."""
     quarter, _ = seconds_of(lambda: flatq(door, input=begin + middle[::4] + end))
     took, done = seconds_of(lambda: flatq(door, input=begin + middle + end))
     assert done.out == said and took < 6 * quarter + 0.2, (took, quarter, done.out[:100],
@@ -142,8 +140,7 @@ def test_a_list_costs_as_much_as_it_is_long(shell, flatq):
 
 
 def test_a_line_that_is_too_large_does_not_fill_the_memory(shell, flatq):
-    """One line of 100 MB comes to a push -l that may take 1000 bytes, in 80 MB of memory. The push
-    refuses it, and says that it is too large."""
+    """100 MB come to a push -l that may take 1000 bytes, in 80 MB of memory."""
     push(flatq, b"first")
     done = subprocess.run(["sh", "-c", 'ulimit -v 80000; exec "$@"', "sh",
         *flatq.command("push", "-l", "jobs")], input=b"x" * 100_000_000, capture_output=True,
@@ -165,8 +162,7 @@ def many_more(flatq, place, slip):
 
 @pytest.mark.parametrize("place", ["delayed", "buried"])
 def test_the_first_of_many_that_are_set_aside(flatq, place):
-    """The first of 12,000 messages is found and kicked in 4 MB of memory, which have no room for
-    the names of all."""
+    """In 4 MB of memory, which have no room for the names of all 12,000."""
     begin = b"put 0 100 60 1\r\nx\r\n"
     if place == "buried":
         begin = b"put 0 0 60 1\r\nx\r\nreserve\r\nbury 1 0\r\n"
@@ -209,8 +205,7 @@ def test_a_tube_is_made_by_its_first_job(shell, flatq):
     ("small-stalk", b"peek-ready\r\n", b"FOUND 1")])
 @pytest.mark.parametrize("then", ["delete", "fold"])
 def test_a_peek_beside_a_delete_or_a_fold(flatq, door, asked, found, then):
-    """The job was found. Then it is gone, or in a flat file, before its body was read. Half an
-    answer would end the connection, which may hold jobs."""
+    """Before its body is read. Half an answer would end the connection, which may hold jobs."""
     flatq("push", input=b"many", check=0)
     flatq.env["FLATQ_FOLD"] = "1"
     process, stopped = standing(flatq, "openat", 1, door,
@@ -258,8 +253,7 @@ RESERVE = b"watch q\r\nignore default\r\nreserve-with-timeout 0\r\n"
     *((call, ".", "1", asked, rb"OUT_OF_MEMORY\r\n") for call in ("openat", "getdents64")
         for asked in (b"list-tubes\r\n", b"stats\r\n"))])
 def test_what_cannot_be_looked_at_is_not_nothing(flatq, call, path, when, asked, said):
-    """A queue whose slips or lock cannot be seen is not empty, a pause that cannot be read is not
-    over, and a spool that cannot be listed is not one without queues."""
+    """Slips, a lock, a pause, the spool."""
     for queue in ("q", "paused"):
         push(flatq, b"job", queue)
     flatq("beanstalk", input=b"pause-tube paused 1000\r\n", check=0)

@@ -105,8 +105,7 @@ def handler(flatq, request, **env):
 @pytest.mark.parametrize("name, put", [("beanstalk", b"put 0 0 60 1\r\nx\r\n"),
     ("small-stalk", b"put 0 60\r\nx\r\n")])
 def test_puts_run_the_checkpoint(shell, flatq, name, put):
-    """Under inetd no launch runs it, so a put that has opened a range of ids does. Afterwards the
-    connection still has its job."""
+    """Under inetd no launch does. Afterwards the connection still has its job."""
     flatq.env["FLATQ_RANGE"] = "3"
     push(flatq, b"held")
     asked = b"reserve\r\n" + put * 12 + b"delete 1\r\nquit\r\n"
@@ -196,8 +195,8 @@ def test_requests(shell, flatq):
 
 
 def test_the_log(shell, flatq):
-    """It names the verb and the queue also if the push did a checkpoint, for other queues too. For
-    many messages it has no size, or the size of all."""
+    """Also of a push that did a checkpoint. For many messages it has no size, or the size of
+    all."""
     push(flatq, b"x", "zz")
     for request, *said in [
         (b"push -l fresh\n1\n22\n333\n", "push", "fresh", "ok", "6"),
@@ -235,8 +234,8 @@ def as_launched(flatq, verb, flags="", to="3>guard", **more):
     "pop jobs\n", "pop -l jobs\n", "reserve jobs\n", "stat jobs\n"],
                          ids=lambda text: text.split("\n")[0])
 def test_a_handler_tells_the_guard_that_it_ends(shell, flatq, request_):
-    """On descriptor 3, which the verb that it runs must leave alone. Else the guard takes the
-    handler for killed, and ends the ncat that still passes the answer."""
+    """On descriptor 3, which its verb leaves alone. Else the guard ends the ncat that still passes
+    the answer."""
     push(flatq, b"x", "jobs")
     process = as_launched(flatq, "handler")
     process.communicate(request_.encode(), timeout=60)
@@ -247,8 +246,7 @@ def test_a_handler_tells_the_guard_that_it_ends(shell, flatq, request_):
 
 @pytest.mark.shells
 def test_no_error_line_stands_in_the_place_of_a_message(shell, flatq):
-    """The body cannot be opened. Behind the first line, a client would take the error line for the
-    message, and then delete the real one."""
+    """Behind the first line, a client would take it for the message, and delete the real one."""
     push(flatq, b"hello", "jobs")
     done = faulty(flatq, "openat", flatq.spool / "jobs/body/000000000001", "handler",
         input=b"reserve jobs\n")
@@ -277,8 +275,8 @@ def test_what_a_drain_has_acknowledged_stays_settled_without_the_guard(shell, fl
 @pytest.mark.parametrize("asked, said", [(b"push -n 5 jobs\nhello", rb"\d+\n\nn1 ok\n"),
     (b"list jobs\n", rb"1 ready .*\n\nn1 ok\n")], ids=["push", "list"])
 def test_a_handler_that_a_signal_ends_says_no_ok(flatq, asked, said):
-    """bash runs the trap of EXIT also then, with the status of its last command: a push that had
-    stored nothing was answered `ok`."""
+    """bash runs the trap of EXIT with the status of its last command: a push that had stored
+    nothing was answered `ok`."""
     flatq.shell, log = need("bash"), flatq.home / "calls"
     push(flatq, b"x", "jobs")
 
@@ -309,9 +307,8 @@ ERRORS = {
 ], ids=["push", "push -l", "list", "POST", "put"])
 @pytest.mark.parametrize("lasting", ["", "+"])
 def test_a_fork_that_fails_is_answered(flatq, verb, said, lasting):
-    """dash ends at once where it cannot start a process, without a word of ours. (bash tries again,
-    for half a minute.) The HTTP door starts one before it is a door: it says nothing then, nor
-    what another door would."""
+    """dash ends at once where it cannot start a process. (bash tries again, for half a minute.) The
+    HTTP door starts one before it is a door: it says nothing then."""
     log = flatq.home / "calls"
     for number in itertools.count(1):
         push(flatq, b"x", "jobs")
@@ -335,8 +332,8 @@ def test_a_fork_that_fails_is_answered(flatq, verb, said, lasting):
     ("beanstalk", b"put 0 0 60 20000\r\n%b\r\nreserve\r\n" % (b"x" * 20_000), rb"INSERTED 2\r\n"),
 ], ids=["list", "stat", "drain", "pop -l", "pop", "@list", "beanstalk"])
 def test_an_answer_that_may_be_cut_is_not_begun(shell, flatq, stub, verb, asked, said):
-    """The client sends no more, so its ncat has ended. Nothing can make its connection blocking.
-    The door once said so to nobody, and went on."""
+    """The client sends no more, so its ncat has ended, and nothing can make its connection
+    blocking."""
     stub("perl", "exit 127")
     push(flatq, b"x" * 300_000, "jobs")
     with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(
@@ -353,8 +350,7 @@ def test_an_answer_that_may_be_cut_is_not_begun(shell, flatq, stub, verb, asked,
 @pytest.mark.parametrize("how", ["exit 1", 'kill -9 "$$"', '"$REAL" "$@" | head -c 3; exit 1',
     '"$REAL" "$@"; exit 1'], ids=["fails", "killed", "a part", "all"])
 def test_a_message_that_the_line_door_cannot_decode_goes_back(flatq, stub, words, how):
-    """The message goes back. The client gets an error only if it asked with `@`. A reservation
-    keeps its lease, since its client may have all of it."""
+    """The client gets an error only if it asked with `@`. A reservation keeps its lease."""
     push(flatq, b"whole message")
     for name in ("base64", "mawk", "awk"):
         decodes = "-d*" if name == "base64" else "*count=*"
@@ -423,8 +419,8 @@ def test_clients(door, flatq, mode, client):
 
 @BOTH
 def test_a_large_answer_to_a_slow_client(door, flatq, mode):
-    """ncat leaves the connection in non-blocking mode: writing more than it takes at once must not
-    fail. And a client that reads slowly is not idle, although the handler ended long ago."""
+    """ncat leaves the connection in non-blocking mode. A client that reads slowly is not idle,
+    although the handler ended long ago."""
     body = os.urandom(8_000_000)
     one = door(mode, "-i", "1")
     assert one.ask(b"push\n" + body) == b"1\n"
@@ -602,8 +598,8 @@ def a_client_that_is_gone(flatq, connects):
 
 
 def test_tls_is_never_left(flatq, serve, free_port):
-    """A client of TLS that sends no more may get no answer, but never one in plain text. One that
-    does not speak TLS does not end the door."""
+    """A client that sends no more never gets an answer in plain text. One that does not speak TLS
+    does not end the door."""
     connects = serve("tls", "handler")
     push(flatq, b"again", "jobs")
     with connects() as client:
@@ -626,8 +622,8 @@ def test_tls_is_never_left(flatq, serve, free_port):
 @pytest.mark.parametrize("verb, hidden", [
     *((verb, ()) for verb in ("pop", "pop -l", "drain", "reserve")), ("pop", ("perl",))])
 def test_a_client_that_takes_a_part(door, flatq, stub, verb, hidden):
-    """The client reads nothing, and its system has room for only a part of the answer. It resets
-    the connection after having acknowledged that part: the messages come back."""
+    """Its system has room for a part of the answer, and it resets the connection: the messages come
+    back."""
     push(flatq, b"x" * 3000, "jobs")
     for name in hidden:
         stub(name, "exit 127")

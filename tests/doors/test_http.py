@@ -257,8 +257,7 @@ def test_api_key(shell, flatq):
 
 
 def test_nobody_sees_the_key_among_the_processes(shell, flatq):
-    """Everybody sees the arguments of processes. So the key must not be among those of the door's
-    processes, nor what the client sent as a key."""
+    """Nor what the client sent as a key: everybody sees the arguments of processes."""
     log, key = flatq.home / "strace.log", "the-door-s-own-key"
     headers = f"api-key: {key}", basic(f"me:{key}")
     asked = [request("GET", "/queue", None, header) for header in headers]
@@ -335,7 +334,7 @@ def test_malformed(shell, flatq):
 
 
 def test_a_nul_is_dropped(shell, flatq):
-    """The shell's `read` drops NUL bytes, so `lib/http -h` tells which proxies may be in front."""
+    """The shell's `read` drops it, so `lib/http -h` tells which proxies may be in front."""
     said = talk(flatq, POST + b"Content-Le\0ngth: 5\r\n\r\nhello", request("GET", "/que\0ue"))
     assert [(answer.status, answer.body) for answer in said] == [(200, b""), (200, b"hello")]
     told = b" ".join(flatq("http", "-h", check=0).out.split())
@@ -442,8 +441,7 @@ def test_keep_alive_of_many_requests(flatq):
     # 1000 bytes go out in one piece
     ("beanstalk", b"peek 1\r\n", b"peek 2\r\n")])
 def test_answers_do_not_wait_for_the_client(flatq, door, first, second):
-    """Of an answer in two writes, the second must not wait for the client's acknowledgement of the
-    first."""
+    """Nor the second of two writes for an acknowledgement of the first."""
     for size in (1000, 1001):
         push(flatq, b"x" * size)
     client, theirs = over_tcp(flatq, door)
@@ -471,8 +469,8 @@ ENDLESS = [
 @pytest.mark.whole
 @pytest.mark.parametrize("begin, status", share("megabytes", ENDLESS, 2))
 def test_a_line_of_megabytes_is_answered_in_http(launched, begin, status):
-    """The shell's `read` returns only at the end of a line, so the guard gives this answer. A
-    client that is still sending then is reset, and may miss it; hence up to eight tries."""
+    """By the guard, since the shell's `read` returns only at the end of a line. A client that is
+    still sending is reset, and may miss it; hence up to eight tries."""
     one = launched(door="http")
     for _ in range(8):
         client = one.connect()
@@ -633,8 +631,8 @@ NAMES = [
 
 
 def test_names_of_groups(shell, flatq):
-    """Every string of 1 to 128 characters is a group, different strings are different groups, and
-    no name leads out of the spool."""
+    """Every string of 1 to 128 characters is a group of its own, and none leads out of the
+    spool."""
     whole = os.path.realpath(shell).endswith("dash")
     names = NAMES if whole else NAMES[3::4] + NAMES[-4:-3]
     targets = [f"/queue?group-id={quote(name, safe='')}" for name in names]
@@ -662,8 +660,7 @@ def test_names_of_groups(shell, flatq):
 
 
 def test_long_poll(flatq, clock, stub):
-    """The clock stands still, so the first two clients go on only because they are woken. Then time
-    passes for the third, who waits in vain."""
+    """The clock stands still: two clients go on because they are woken, the third waits in vain."""
     clock.runs_sleep(stub)
     door = Direct(flatq, "http")
 
@@ -701,8 +698,8 @@ def test_long_poll_until_a_timeout_of_visibility(flatq):
 
 
 def test_a_receipt_cannot_be_made_up(shell, flatq):
-    """Each digit of it counts, but the tries, which a kick changes. A message that nobody holds has
-    none, though the verbs have one."""
+    """Each digit counts, but the tries, which a kick changes. A message that nobody holds has
+    none."""
     posted(flatq, "g", b"1", b"2")
     receipt = ask(flatq, "GET", "/queue").headers["message-receipt-id"]
     place = receipt.index(":") + 1
@@ -856,9 +853,8 @@ def rows(said):
 
 
 def test_pages(awk, flatq):
-    """One page has all queues. One page for each queue has the messages that come next, the buried
-    ones with their reasons, and the last events. No text of a message, a name or a log becomes
-    markup."""
+    """Of all queues, and of one: what comes next, what is buried and why, the last events. No text
+    of a message, a name or a log becomes markup."""
     assert 'curl "http://flatq/queue?group-id=mails" -d hello' in page(flatq)
     strange, shown, plain = "%C3%A9%3Cb%3E%26%22%FF", '\u00e9<b>&"\ufffd', "a/b.c$24+;(_)"
     flatq("create", "-b", "5000", "-m", "3", plain, check=0)
@@ -924,7 +920,7 @@ def test_a_page_says_why_and_until_when(flatq):
 
 
 def test_pages_believe_no_log(flatq):
-    """A log has what only the door may write, or markup. The page must show neither."""
+    """Not what only the door may write, nor markup."""
     flatq("push", "q", input=b"x", check=0)
     now = time.time()
     written = [
@@ -942,8 +938,7 @@ def test_pages_believe_no_log(flatq):
 
 
 def test_a_page_is_cheap_and_waits_for_nobody(flatq):
-    """A page starts the same processes however deep its queues are. It takes no lock, and reads
-    only the beginning of a large message."""
+    """The same processes at any depth, no lock, and of a large message the beginning."""
     flatq("push", "large", input=b"y" * 300_000, check=0)
     ask(flatq, "GET", "/x")
     lines = b"x" * 900 + b"\n"
@@ -976,8 +971,7 @@ def test_a_queue_with_a_damaged_conf_stays_on_the_page(flatq):
 
 
 def seen(browser, url, width, dark):
-    """Check what a reader must see of a page. Its address, size and colours differ; it needs no
-    script."""
+    """Check what a reader must see of a page, which needs no script."""
     browser.open(url, width, dark, script=False)
     wrong = browser.ask("{overlaps: overlaps(), cut: cut(),"
                         " pale: contrasts().filter((one) => one.contrast < 4.5)}")
@@ -995,8 +989,7 @@ def seen(browser, url, width, dark):
 
 
 def test_pages_in_chromium(flatq, door, browser):
-    """Pages of no queue, of one message, and of twenty queues of very different depth. A browser
-    would ask for the key; here the URL has it."""
+    """Of no queue, of one message, and of twenty queues. Here the URL has the key."""
     door = door(API_KEY="a-key")
     url = f"http://me:a-key@127.0.0.1:{door.port}/"
     seen(browser, url, 390, True)
@@ -1078,8 +1071,7 @@ def test_documents_multi_threaded_test(flatq, door):
 
 
 def test_processes(flatq):
-    """A request starts few processes more than the verbs. Each count is of one connection with one
-    request."""
+    """Of one connection with one request: few more than the verbs'."""
     for n in range(3):
         posted(flatq, f"g{n}", b"x")
 
@@ -1129,8 +1121,8 @@ def test_ended_by_a_signal_while_waiting(flatq):
 
 @pytest.mark.parametrize("name", ["http", "beanstalk"])
 def test_fuzz(shell, flatq, launched, name):
-    """Some seconds of broken conversations. Each gets an answer or the end of its connection, the
-    door stays up, nothing appears beside the spool, and what others hold stays theirs."""
+    """Each broken conversation gets an answer or its end, the door stays up, nothing appears beside
+    the spool, and what others hold stays theirs."""
     for n in range(3):
         push(flatq, b"%d" % n, "kept")
     held = [reserve(flatq, "-t", "99999", "kept") for _ in range(3)]

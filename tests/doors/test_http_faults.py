@@ -54,8 +54,7 @@ def test_a_sum_of_nothing_is_no_sum(shell, flatq, stub, which):
 ], ids=["it fails", "killed", "the door is ended", "the client is gone"])
 def test_a_message_whose_last_byte_may_have_arrived_keeps_its_lease(
         shell, flatq, stub, query, how, state):
-    """base64 has written all of the first message, and then the fault comes. The second message was
-    not begun, and goes back."""
+    """base64 has written all of the first message. The second was not begun, and goes back."""
     push(flatq, b"pay 100", "a")
     push(flatq, b"pay 200", "b")
     once = f'[ -e "$ONCE" ] || {{ : >"$ONCE"; {how}; }}'
@@ -185,8 +184,7 @@ def test_a_fault_before_the_request(flatq, stub):
 
 
 def test_what_a_dead_owner_holds_is_not_in_flight(shell, flatq, clock):
-    """The door has looked for dead owners within this second, and the owner died since. `204` would
-    say that nothing is there."""
+    """The owner died within the second since the last look."""
     push(flatq, b"one", "g")
     door = Direct(flatq, "beanstalk")
     client = door.connect()
@@ -202,8 +200,7 @@ def test_what_a_dead_owner_holds_is_not_in_flight(shell, flatq, clock):
 
 
 def test_a_client_that_has_gone_while_it_waited_takes_nothing(flatq):
-    """The door sees that the client is gone when a push wakes it. If it took the message, that
-    would count as a try."""
+    """Else that would count as a try."""
     flatq("create", "-m", "1", "g", check=0)
     client, theirs = over_tcp(flatq, "http")
     theirs.close()
@@ -217,8 +214,7 @@ def test_a_client_that_has_gone_while_it_waited_takes_nothing(flatq):
 
 
 def test_a_client_that_ends_a_large_answer_gives_it_back(flatq, launched):
-    """The door hears it from base64, unless the system has room for all of the answer. The message
-    need not wait for the end of its lease."""
+    """base64 tells the door: the message need not wait for the end of its lease."""
     push(flatq, bytes(40_000_000), "g")
     door = launched(door="http")
     with socket.create_connection(("127.0.0.1", door.port)) as client:
@@ -229,8 +225,7 @@ def test_a_client_that_ends_a_large_answer_gives_it_back(flatq, launched):
 
 
 def test_the_guard_hears_of_the_next_request_after_the_checkpoint(flatq):
-    """What the checkpoint reads would count as a request line that is too long, and the guard would
-    end the connection with a 414."""
+    """What the checkpoint reads would count as a request line that is too long: 414."""
     push(flatq, b"x", "q")
     flatq.env |= {"FLATQ_RANGE": "2", "FLATQ_FOLD": "1"}
     process = flatq.start("http", "launch", "", preexec_fn=lambda: os.dup2(1, 3), pass_fds=(3,))

@@ -47,9 +47,8 @@ WAITS = {
 
 @pytest.mark.parametrize("kind", WAITS)
 def test_more_at_once_than_the_limit(launched, flatq, kind):
-    """Of twenty clients that ask at once, three wait. The others were served too, since their
-    handlers had read their request when the guard told them that there were too many. Who waits
-    and is gone keeps no place."""
+    """Of twenty clients that ask at once, three wait. The others are told, or were served before.
+    Who waits and is gone keeps no place."""
     waits, asks, says = WAITS[kind]
     flatq("create", "jobs", check=0)
     one = launched(*["-k"] * (kind == "line"), "-m", "3", "-i", "0", door=kind)
@@ -84,8 +83,7 @@ def test_more_at_once_than_the_limit(launched, flatq, kind):
 
 
 def test_a_waiting_pop(shell, door, flatq):
-    """It gets a message that another client pushes. It is not idle, although nothing happens for
-    longer than the idle limit."""
+    """It gets what another client pushes, and is not idle."""
     one = door("-k", "-i", "1")
     for half_close in (True, False):
         with one.connect() as waiter:
@@ -115,8 +113,8 @@ def test_idle_clients(door, mode):
 @pytest.mark.slow
 @pytest.mark.parametrize("request_", [b"push", b"push jobs\n"], ids=["line", "body"])
 def test_a_client_that_sends_a_byte_now_and_then(door, request_):
-    """It is not idle, but slow: less than 10,000 bytes in ten times the limit. Bytes below the
-    first thousand once counted as ten thousand, and such a client kept its place for ever."""
+    """It is slow: less than 10,000 bytes in ten times the limit. Bytes below the first thousand
+    once counted as ten thousand."""
     one = door("-k", "-i", "1")
     with one.connect() as client:
         client.sendall(request_)
@@ -131,8 +129,7 @@ def test_a_client_that_sends_a_byte_now_and_then(door, request_):
 
 
 class Guard:
-    """The guard of a door, launch itself: the test tells it the seconds, and nobody else does
-    (untold)."""
+    """The guard of a door, launch itself, which the test alone tells the seconds (untold)."""
 
     def __init__(self, one):
         self.pid = one.process.pid
@@ -146,8 +143,8 @@ class Guard:
         return fcntl.ioctl(self.pipe, termios.FIONREAD, b"\0" * 4) == b"\0" * 4
 
     def has_looked(self):
-        """Wait until it has read all, and looked at its connections: an empty line says nothing,
-        and is read behind the look."""
+        """Wait until it has read all, and looked at its connections: it reads an empty line behind
+        that."""
         for line in (b"", b"\n"):
             os.write(self.pipe, line)
             wait_for(self.has_read, "the guard has read that")
@@ -170,8 +167,7 @@ def untold(door, stub):
 
 
 def test_seconds_that_have_gathered_count_as_one(untold):
-    """The guard was held up for a minute. It then reads all seconds of that at once, and nobody was
-    idle meanwhile."""
+    """The guard was held up for a minute, in which nobody was idle."""
     one, guard = untold("-k", "-i", "10")
     with one.connect() as client:
         client.sendall(b"push -n 5 jobs\nhel")
@@ -184,8 +180,7 @@ def test_seconds_that_have_gathered_count_as_one(untold):
 
 
 def test_a_second_right_after_a_refusal(untold):
-    """The client that is refused has its answer, although the guard looks at its connection at
-    once, before its handler was able to say it."""
+    """The refused client has its answer, although the guard looks at its connection at once."""
     one, guard = untold("-k", "-m", "1")
     with one.connect() as first:
         first.sendall(b"pop -w 60\n")
@@ -204,8 +199,7 @@ def test_a_second_right_after_a_refusal(untold):
 
 
 def test_a_second_just_before_the_line_is_known(untold, flatq, stub, tmp_path):
-    """The guard looks at a handler that has read a large message, and has not yet read that the
-    handler has its line."""
+    """The guard has not yet read that the handler, which has read a large message, has its line."""
     hold, held = tmp_path / "hold", tmp_path / "held"
     flatq("create", "jobs", check=0)
     flatq.syncs()
@@ -227,8 +221,8 @@ def test_a_second_just_before_the_line_is_known(untold, flatq, stub, tmp_path):
 
 
 def test_a_second_just_before_the_end_is_known(untold, flatq, stub, tmp_path):
-    """The guard looks at a handler that has ended, and has not yet read that it has. Under TLS ncat
-    still has the answer to pass on, and is left alone."""
+    """The guard has not yet read that the handler has ended. Under TLS ncat still passes the answer
+    on."""
     hold, held = tmp_path / "hold", tmp_path / "held"
     stub("base64", f'while [ -e "{hold}" ]; do echo $$ >"{held}.new"; mv "{held}.new" "{held}"; '
                    'sleep 0.05; done; exec "$REAL" "$@"')
@@ -281,9 +275,9 @@ def test_many_idle_connections_cost_little_each_second(untold, flatq):
 @pytest.mark.parametrize("before", ["", "Ncat: ", "Ncat: Ncat: "])
 @pytest.mark.parametrize("stranger", [False, True])
 def test_the_guard_signals_no_stranger(untold, stranger, before):
-    """A handler was killed, or has ended, and another process has its number now. The guard hears
-    of three handlers: one is idle, two are too many, of which one does not end. Where the shell
-    writes a newline and what follows it in two pieces, ncat's words may come in between."""
+    """Another process has the number of a handler that is gone. The guard hears of three: one is
+    idle, two are too many, of which one does not end. ncat's words may come between a newline and
+    what follows it."""
     one, guard = untold("-k", "-i", "1", "-m", "1")
     found = [subprocess.Popen([*words, "sleep", "1000"])
         for words in ((), (), ("env", "--ignore-signal=USR1"))]
@@ -383,8 +377,7 @@ def traced(flatq):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
 def test_a_signal_at_any_step(shell, flatq, traced, number):
-    """Also just after launch has started what runs beside it, and before it has noted that. Nothing
-    is left."""
+    """Also before launch has noted what it has just started."""
     process = traced("-e", "trace=all")
     process.terminate()
     process.wait(60)
@@ -441,7 +434,7 @@ def test_what_somebody_has_stopped_does_not_keep_launch(shell, door, stopped):
 
 
 def test_an_ncat_that_cannot_be_run_is_not_tried_for_ever(shell, flatq, stub):
-    """It was removed, or its library. launch used to try again at full speed."""
+    """launch used to try again at full speed."""
     for code in (126, 127):
         stub("ncat", f"exit {code}")
         assert flatq("serve", check=69, timeout=20).out == b""
@@ -518,8 +511,8 @@ def test_options_refused(shell, flatq, args, status):
     ("line", 1234, "0"), ("beanstalk", 11300, "2147483646"), ("small-stalk", 6969, "2147483646"),
     ("http", 5000, "2147483646")])
 def test_defaults(flatq, stub, name, port, most):
-    """This ncat only prints where it should listen, and which size the door is to refuse: by
-    default, and with `-z 0`, for which there is no limit."""
+    """This ncat only prints where it should listen, and which size the door is to refuse (0:
+    none)."""
     said = flatq.home / "said"
     stub("ncat", f'printf "%s\\n" "$*" "$FLATQ_MOST_BYTES" "$FLATQ_HANDLER" >{said}\nexit 2')
     for args, limit in (((), ""), (("-z", "0"), most), (("-z", "00"), most), (("-z", "10"), "10")):
@@ -576,8 +569,7 @@ def sleeper(pid):
 
 
 def test_a_socket_in_the_file_system(flatq, spool, by_path):
-    """The kernel's tables do not list a Unix socket. So what the door wrote to it counts as
-    received."""
+    """The kernel's tables do not list it: what the door wrote to it counts as received."""
     by_path("-k")
     flatq("create", "jobs", check=0)
     with connect(by_path.at) as client:
@@ -601,8 +593,8 @@ def test_a_socket_in_the_file_system(flatq, spool, by_path):
 
 @pytest.mark.parametrize("mode", ["loop", "-k"])
 def test_a_socket_is_there_as_long_as_its_door(flatq, by_path, mode):
-    """Also for a second client where there is no -k. A door that was killed leaves it, and the next
-    one takes its place. A door that lives is left alone."""
+    """Also for a second client without -k. The next door takes the place of one that was killed,
+    and of none that lives."""
     words = ["-k"] if mode == "-k" else []
     one = by_path(*words)
     for said in (b"1\n", b"2\n"):

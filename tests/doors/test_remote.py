@@ -154,8 +154,7 @@ def test_a_host_may_have_colons(flatq, stub, host, asked):
 @pytest.mark.parametrize("where", ["delete", "answer"])
 @pytest.mark.shells
 def test_something_was_asked(shell, flatq, where):
-    """69, unlike 68: nobody answers any more, but a message was reserved; or the connection that
-    was made fails with the words of one that was not."""
+    """69, unlike 68: nobody answers any more, but a message was reserved."""
     need("ncat")
     reserved, before = where == "delete", []
     if not reserved:
@@ -192,8 +191,7 @@ def test_refused(far, words):
     ("kick", b"it is done, but")])
 @pytest.mark.shells
 def test_where_the_output_is_full(far, flatq, verb, said):
-    """The messages that were asked for, and those that had arrived, are back once the verb has
-    ended. What was done there is said."""
+    """What was asked for is back once the verb has ended. What was done there is said."""
     push(flatq, b"kept", "jobs")
     done = far.run(verb, "jobs", input=b"y", stdout=open("/dev/full", "wb"))
     assert done.returncode == 74 and done.stderr.count(b"\n") == 1, done
@@ -245,8 +243,7 @@ def test_a_signal_just_after_the_answer(far, flatq, stub, words):
 
 
 def test_an_answer_with_a_hole(far, flatq, stub, tmp_path):
-    """Of the writes of the answer one fails. How many there are depends on how fast it comes: ncat
-    writes what it has."""
+    """One of the writes of the answer fails."""
     body, log = os.urandom(300_000), tmp_path / "log"
     push(flatq, body, "q")
     stub("mktemp", f"mkdir -p {tmp_path}/fixed && echo {tmp_path}/fixed")
@@ -285,8 +282,7 @@ def test_a_pop_has_its_message_longer_than_a_short_lease(far, flatq):
 
 @pytest.mark.parametrize("form", ["-l", "-6"])
 def test_a_reader_that_leaves_between_two_messages(far, flatq, tmp_path, form):
-    """The shell itself writes the end of a message, and SIGPIPE once ended it there: the message
-    stayed reserved, its directory in TMPDIR."""
+    """SIGPIPE came to the shell itself: the message stayed reserved, its directory in TMPDIR."""
     (tmp_path / "t").mkdir()
     far("push", "-l", "jobs", input=b"".join(b"%d\n" % n for n in range(40)), check=0)
     for _ in range(5):
@@ -341,8 +337,7 @@ def test_an_acknowledged_drain(flatq):
 
 
 def test_a_door_that_is_gone_in_the_midst(far, stub, flatq, tmp_path):
-    """The door is gone and nobody answers. The verb must not report the end of the messages (69),
-    as it does for a closed and empty queue."""
+    """That is not the end of the messages (69), as of a closed and empty queue."""
     far("push", "-l", "jobs", input=b"1\n2\n3\n4\n5\n", check=0)
     stub("ncat", f"""printf x >>{tmp_path}/asked
         [ "$(wc -c <{tmp_path}/asked)" -le 6 ] || exit 1; exec "$REAL" "$@" """)

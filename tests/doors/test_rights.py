@@ -63,8 +63,8 @@ def requests(verb):
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_against_every_limit(door, filled, verb):
-    """A request outside the limits is answered with 77, and changes nothing. One inside them
-    touches no queue outside, and shows none."""
+    """A request outside them changes nothing (77); one inside touches and shows no queue
+    outside."""
     others = ",".join(one for one in VERBS if one != verb)
     limits = [(("--allow", others), set()), (("--allow", verb, "--queues", "mail/*"), {"mail/a"}),
         (("--queues", "d*t"), {"default"}), (("--queues", "nothing,ma*,*/b"), {"mail/a"})]
@@ -108,8 +108,7 @@ def test_requests_that_would_get_around_a_limit(shell, door, filled):
 
 @pytest.mark.shells
 def test_a_pattern_is_a_name_with_stars_in_it(shell, door, flatq):
-    """No other character of a queue's name means anything in it: with extglob, `+(x)` would be any
-    of x, xx and so on."""
+    """With extglob, `+(x)` would be any of x, xx and so on."""
     (flatq.home / "x+y").touch()
     for name, patterns, allowed in (
         ("a+(x)", "a+(x)", True), ("axx", "a+(x)", False), ("x+y", "*", True),
@@ -160,8 +159,7 @@ def test_a_wrong_limit_is_no_limit_less(flatq, limit, code):
 
 
 def test_no_variable_decides_anything(door, flatq, tmp_path):
-    """ssh may pass on what the client has set (SendEnv), also for perl, and tells the door the
-    command that the client sent."""
+    """ssh may pass on what the client has set (SendEnv), also for perl."""
     need("perl")
     (tmp_path / "strict.pm").write_text(f"BEGIN {{ open my $ran, '>', '{tmp_path}/elsewhere' }} 1;")
     names = documented() | {"SSH_ORIGINAL_COMMAND"}

@@ -87,8 +87,7 @@ def test_two_keys_with_different_rights(flatq, sshd):
 
 
 def test_neither_the_clients_command_nor_its_variables_get_further(flatq, sshd, tmp_path):
-    """The key runs its own command, whatever the client asks sshd for, and sshd here takes over
-    every variable (AcceptEnv *)."""
+    """The key runs its own command. sshd here takes over every variable (AcceptEnv *)."""
     words = sshd.limited("producer", "--allow", "push").split()
     sent = " ".join(f"{name}={tmp_path}/elsewhere" for name in documented() - {"FLATQ_SYNC"})
     sent = f"-oSetEnv={sent} FLATQ_SYNC=off FLATQ_DOOR=1 rights_verbs=list rights_queues=x"
@@ -139,8 +138,7 @@ def starts(flatq, sshd, *words, data=b"", key="slow"):
 
 @pytest.fixture
 def slow(sshd, tmp_path):
-    """A key whose door is held up: `before` it reads the request, or `after` it has answered and
-    sent half of that."""
+    """A key whose door is held up `before` it reads the request, or `after` half of its answer."""
     def make(when):
         mark, door = tmp_path / "held", sshd.place / "door"
         hold = f"touch {mark}; while [ -e {mark} ]; do sleep 0.01; done"
@@ -164,8 +162,8 @@ CUTS = {
 @pytest.mark.parametrize("what", CUTS)
 @pytest.mark.shells
 def test_a_cut(shell, flatq, sshd, slow, what):
-    """Of a message not all was sent, or it is stored and the answer was lost; or a part of the
-    answer came: then the client writes none of it, and the message is still there."""
+    """Of the message or of the answer: the client writes no part of that, and the message is still
+    there."""
     verb, data, when, says = CUTS[what]
     if verb != "push":
         there(flatq, sshd, "push", "jobs", input=b"y" * 1000, check=0)

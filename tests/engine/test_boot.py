@@ -59,8 +59,7 @@ def test_where_a_spool_is_made(flatq, tmp_path, verb):
 
 @pytest.mark.parametrize("booted", [False, True])
 def test_a_spool_of_another_format(flatq, spool, clock, booted):
-    """A verb of an older flatq has deleted bodies that a newer one had written: now each refuses
-    the other's spool."""
+    """A verb of an older flatq deleted bodies that a newer one had written."""
     push(flatq, b"x", "q")
     [record] = (spool / ".boot").iterdir()
     record.rename(record.with_name(record.name.replace(".v1.", ".v2.")))
@@ -136,8 +135,8 @@ def many_reserved(flatq, spool, clock, count, owner="0", lease=600):
 
 
 def test_a_boot_with_many_reserved(flatq, spool, clock):
-    """To put one back costs no process. A boot that was killed in between has made slips, and
-    removed nothing yet."""
+    """To put one back costs no process. A boot was killed when it had made slips, and removed
+    nothing."""
     many_reserved(flatq, spool, clock, 500)
     flatq("create", "-m", "9", "q", check=0)
     (spool / "q/wal/0000065536.000000005007.1.abc.60.0.176000000000.1.-.1-0-0-0").touch()
@@ -147,8 +146,7 @@ def test_a_boot_with_many_reserved(flatq, spool, clock):
 
 
 def test_what_comes_back_of_many(flatq, spool, clock):
-    """Of more than two hundred, one process finds those that come back: a lease that is over, an
-    owner that is dead."""
+    """Of more than two hundred, one process finds a lease that is over, an owner that is dead."""
     many_reserved(flatq, spool, clock, 400)
     out = sorted((spool / "q/out").iterdir())
     over, dead, settled, alive = out[:4]

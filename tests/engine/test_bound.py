@@ -10,8 +10,7 @@ from engine import loop, push, refused
 @pytest.mark.parametrize("options", [[], ["-l"]], ids=["one", "lines"])
 def test_a_queue_that_is_dropped_as_a_push_begins_to_wait_stays_away(shell, flatq, spool, stub,
         options):
-    """The drop comes when the push has given the lock back, and before it has entered itself among
-    those that wait. It made an empty queue, without a bound."""
+    """The push made an empty queue, without a bound."""
     flatq("create", "-b", "1", "q", check=0)
     push(flatq, b"1", "q")
     stub("mkfifo", f'"$REAL" "$@" && FLATQ_SYNC=off "{flatq.shell}" "{LIB}/drop" -f q')

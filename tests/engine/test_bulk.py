@@ -103,8 +103,8 @@ def test_memory_is_flat(flatq):
 @pytest.mark.parametrize("program, applet, perl", [("mawk", "", True), ("gawk", "", True),
     ("busybox", "awk", True), ("original-awk", "", True), ("mawk", "", False)])
 def test_a_byte_costs_the_same_in_a_long_line(flatq, stub, program, applet, perl):
-    """mawk's time is the square of a line's length: no awk may read a large message, neither when
-    it comes nor when it leaves. Without perl, and for import and doctor, awk has short lines."""
+    """mawk's time is the square of a line's length: no awk may read a large message. Without perl,
+    and for import and doctor, awk has short lines."""
     need(program)
     for name in ("mawk", "awk"):
         stub(name, f'exec {shutil.which(program)} {applet} "$@"')

@@ -93,8 +93,7 @@ def test_offsets_of_a_killed_unclaim_are_not_given_again(flatq, stub):
 
 
 def test_count_is_what_is_held(flatq):
-    """A claim counts what its name holds already. So a job that fails again and again does not take
-    more and more."""
+    """A job that fails again and again does not take more and more."""
     fill(flatq, 0, 5000)
     for _ in range(3):
         assert read(claim(flatq, "-n", "1300")) == [b"%d" % n for n in range(1300)]
@@ -114,8 +113,7 @@ def test_refusals(shell, flatq):
 
 
 def test_nothing_gives_a_claim_back(flatq, spool):
-    """The death of the process, the end of a lease, a new boot and a checkpoint all leave a claim
-    as it is. A key stays taken until its message is settled."""
+    """Nor frees a key: no death, end of a lease, boot or checkpoint."""
     push(flatq, b"1", "-k", "key")
     fill(flatq, 2, 300)
     segments = claim(flatq)
@@ -134,8 +132,7 @@ def test_nothing_gives_a_claim_back(flatq, spool):
 
 
 def test_a_hundred_flat_files_are_one_segment(flatq):
-    """They are claimed, given back and settled at once, for the price of a small segment. (A drain
-    takes 64 flat files at a time, and so many may come again after a crash.)"""
+    """They are claimed, given back and settled for the price of a small one."""
     fill(flatq, 0, 50_000)
     for turn in range(2):
         segments = claim(flatq, "-n", "50000")

@@ -25,8 +25,7 @@ def test_the_same_ids_are_never_given_twice(flatq, spool, clock):
 
 @pytest.mark.parametrize("tool", ["base64", "date"])
 def test_a_tool_that_fails_in_the_first_verb_of_a_boot(flatq, clock, stub, tool):
-    """If a tool is killed in the first verb after a boot, that verb fails: it must not store a
-    wrong answer for the rest of the boot."""
+    """It must not store a wrong answer for the rest of the boot."""
     push(flatq, b"x" * 200)
     clock.reboot("second")
     # only the first call fails
@@ -57,8 +56,7 @@ def test_what_was_set_aside_stays_after_a_boot(flatq, spool, clock):
 
 
 def test_what_processes_of_an_earlier_boot_have_left(flatq, spool, clock):
-    """Since the boot, their numbers belong to other processes: here that of the tests. While their
-    boot lasts, they may live."""
+    """Since the boot, their numbers belong to other processes: here that of the tests."""
     push(flatq, b"x", "q")
     owner = f"{os.getpid()}-999999999999"
     left = [spool / path for path in (f".wait/{owner}.0123456789ab",
@@ -92,8 +90,7 @@ def dated(clock, stub):
 @pytest.mark.parametrize("fault", ["kill -9 $PPID; exit", '"$REAL" "$@"; kill -9 $PPID; exit',
     "exit 1"], ids=["before", "after", "fails"])
 def test_a_boot_ends_while_it_names_what_was_delayed(flatq, stub, dated, busy, fault):
-    """At each rename. A queue is `busy` if its recovery has more to do. The next verb goes on, in
-    this boot or a later one."""
+    """At each rename. The next verb goes on, in this boot or a later one."""
     for queue in "ab":
         for delay in (400, 4000):
             push(flatq, b"%d" % delay, "-d", str(delay), queue)

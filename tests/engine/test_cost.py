@@ -61,8 +61,7 @@ def test_verbs(jobs, before, words, status, programs):
 
 
 def test_depth_changes_nothing(jobs):
-    """A few operations at two depths. `make bench` has the means of a thousand at 1,000,000
-    messages, with unfolding."""
+    """`make bench` has the means of a thousand at 1,000,000 messages, with unfolding."""
     def costs():
         """Each pop here also looks for ended leases, which it otherwise does once a second."""
         (jobs.spool / "deep/tended").unlink(missing_ok=True)

@@ -1,5 +1,4 @@
-"""A message whose body is not whole, or cannot be read, is set aside. Nobody takes a part of it for
-the whole, and the other messages go on."""
+"""A message whose body is not whole, or cannot be read, is set aside, and the others go on."""
 
 import fcntl
 import os
@@ -18,8 +17,8 @@ CUTS = [0, 4096, 8000]
 
 @pytest.fixture(params=CUTS)
 def half(flatq, request):
-    """A queue with half a message, and a whole one behind it. Its file is cut, as by a power cut;
-    what is left of it is returned."""
+    """A queue with half a message, as by a power cut, and a whole one behind it; what is left of it
+    is returned."""
     number = push(flatq, BODY, "q")
     push(flatq, b"whole", "q")
     body = flatq.spool / f"q/body/{number:012}"
@@ -109,8 +108,8 @@ def one_of_each(queue):
 
 
 def set_aside(flatq, path):
-    """Set queue q aside in a copy of the spool, in which this file of it cannot be read. Return the
-    spool that the queue is in then."""
+    """Set queue q aside in a copy of the spool where this file cannot be read. Return the spool
+    that it is in then."""
     copy = flatq.home / "copy"
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(flatq.spool, copy, symlinks=True)

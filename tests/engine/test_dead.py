@@ -81,8 +81,8 @@ def test_a_fault_at_each_call(flatq, spool, kind):
 
 
 def test_two_processes_move_it(flatq, stub):
-    """The first one's sync fails once the slip is there; the second one has waited for the lock,
-    and must leave the body alone."""
+    """The first one's sync fails; the second one, which waited for the lock, must leave the body
+    alone."""
     flatq.syncs()
     flatq("release", made(flatq), check=0)
     flatq("push", "q", input=b"y", check=0)

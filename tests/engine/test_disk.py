@@ -1,5 +1,5 @@
-"""A full disk, and directories without rights: the verb prints one clear line, returns the right
-exit code, and loses nothing."""
+"""A full disk, and directories without rights: one clear line, the right code, and nothing is
+lost."""
 
 import os
 import shutil
@@ -73,8 +73,7 @@ def test_full(shell, flatq, small_disk, sync):
 
 @pytest.mark.parametrize("small_disk", ["size=400k", "size=400k,nr_inodes=90"], indirect=True)
 def test_the_first_verb_after_a_boot(request, shell, flatq, clock, small_disk):
-    """The disk is full, or has no room for another file. A pop must still work as the first verb
-    after a boot, since it makes room."""
+    """A pop must work then, since it makes room."""
     numbers = [push(flatq, b"%d" % k, "q") for k in range(6)]
     fill(small_disk)
     with suppress(OSError):
@@ -96,8 +95,7 @@ def test_the_first_verb_after_a_boot(request, shell, flatq, clock, small_disk):
 
 @pytest.fixture
 def nobody(flatq):
-    """Runs a verb as user 65534, who has no rights to the spool. That user's own spool would lie in
-    a directory that the user may enter."""
+    """Runs a verb as user 65534, who has no rights to the spool."""
     top = Path(tempfile.mkdtemp())
     top.chmod(0o755)
     prefix = []

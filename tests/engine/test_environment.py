@@ -1,5 +1,4 @@
-"""Of the variables that a caller has exported, only those that the man page names change what a
-verb does. Other shells are refused."""
+"""Exported variables change only what the man page says. Other shells are refused."""
 
 import re
 import subprocess
@@ -56,7 +55,7 @@ def test_another_shell_is_refused(flatq, name):
 @pytest.mark.parametrize("what", ["variables", "path"])
 def test_what_decides_nothing(shell, flatq, tmp_path, what):
     """Variables of other programs, and those that lib reads with a default. And lib in PATH, as the
-    article has it: no verb or door may run a verb for a program of that name."""
+    article has it."""
     if what == "path":
         flatq.env["PATH"] = f"{LIB}:{flatq.env['PATH']}"
     else:

@@ -89,8 +89,7 @@ def test_an_error_names_the_culprit(flatq):
 
 @pytest.mark.shells
 def test_text_on_the_command_line(flatq):
-    """Its bytes as they are, with a blank between two words; more than a pipe holds; none. Behind
-    the first `--`, options end, as before."""
+    """Its bytes as they are; more than a pipe holds; none. Options end at the first `--`."""
     for words in (["a  b", "c"], ["h\xe9llo '\"$x `y` \\\n"], ["x" * 100_000], [""], ["--", "-d"]):
         push(flatq, b"not this", "-p", "1", "q", "--", *words)
         assert flatq("pop", "q").out == " ".join(words).encode()

@@ -105,8 +105,7 @@ WHICH = {
 
 @pytest.mark.shells
 def test_which_events(shell, flatq, q):
-    """A process may write a time that it has read a little earlier: the lines of a queue stay in
-    the order of its log."""
+    """The lines of a queue stay in the order of its log, although their times may not."""
     flatq("create", "r", check=0)
     for name, second, *numbers in (("q/log.179542546000", 449.99, 1, 2),
             ("q/log.179542548000", 470.00, 3, 4), ("q/log", 500.00, 5, 6), ("q/log", 499.00, 7),
@@ -148,8 +147,7 @@ def test_local_time(shell, flatq, q):
 
 @pytest.mark.shells
 def test_a_log_that_is_not_what_it_should_be(shell, flatq, q):
-    """Lines that were torn or written by somebody else are left out, and nothing that a terminal
-    obeys comes through."""
+    """Strange lines are left out, and nothing that a terminal obeys comes through."""
     good, shown = event(7)
     bad = [b"1795425456.52 pu", b"1795425456.52 push 8 0 5 0 \33[2J\n",
         b"1795425456.52 push\t8 0 5 0 -\n", b"1795425456.52 \33c 8 0 5 0 -\n", b"\0\n",
@@ -171,8 +169,7 @@ def test_a_log_that_is_not_what_it_should_be(shell, flatq, q):
 @pytest.mark.parametrize("listed", [True, False])
 @pytest.mark.parametrize("words", [["q"], []], ids=["one", "all"])
 def test_a_log_that_is_renamed_while_it_is_looked_at(flatq, q, stub, words, listed):
-    """The log is rotated after it was listed and before it is opened, or after it was seen and
-    before it is listed: each event is printed once."""
+    """Before it was listed, or between that and the open: each event is printed once."""
     write(q, "q/log", *range(20))
     old = q / "q/log.179542545600"
     stub("xargs", f"""

@@ -1,5 +1,4 @@
-"""Names of queues. A good name works, also in a checkpoint. A bad one is refused in one line, and
-nothing is changed."""
+"""Names of queues: a good one works, and a bad one is refused in one line."""
 
 import subprocess
 from pathlib import Path
@@ -45,8 +44,7 @@ def test_what_is_refused(shell, flatq, tmp_path, verb):
 
 
 def test_what_is_allowed(shell, flatq, spool, tmp_path):
-    """Push, checkpoint, boot, reserve, put back and pop under each of the names, in one spool. A
-    sweep that looked for `probe.*.*` once removed the queue `probe.a.b`."""
+    """All in one spool. A sweep for `probe.*.*` once removed the queue `probe.a.b`."""
     names = {"out", "a/b", "probe.a.b", *share("names allowed", ALLOWED, 20)}
     outside = everything(flatq.home)
     for name in names:

@@ -1,5 +1,5 @@
-"""What the command line of each verb refuses. Its numbers are decimal digits: leading zeros do not
-count, nothing is executed, nothing overflows."""
+"""What the command line of each verb refuses. Numbers are decimal: leading zeros do not count,
+nothing is executed, nothing overflows."""
 
 import shlex
 import sys

@@ -1,5 +1,4 @@
-"""A spool with unexpected things in it, from a crash, an older version or another program. Every
-verb works, and no message is lost."""
+"""A spool with things from a crash, an older version or another program: no message is lost."""
 
 import json
 import shutil
@@ -142,8 +141,7 @@ def test_strange_contents(flatq, spool, name, content):
 
 
 def test_doctor_syncs_a_flat_file_before_the_old_one_goes(flatq, spool, stub):
-    """It syncs the new flat file and the bad lines before it renames the new one over the old, and
-    then to its own name."""
+    """The new one and the bad lines, before each rename."""
     flatq("push", "-l", "q", input=b"m\n" * 120, check=0)
     [old] = spool.glob("q/queue/*/*")
     old.write_bytes(old.read_bytes().replace(b"\t", b"\t!", 1))
@@ -179,8 +177,8 @@ OLD_SPOOL = json.loads((Path(__file__).parent / "old_spool.json").read_text())
 @pytest.mark.new
 @pytest.mark.parametrize("booted", [False, True])
 def test_a_spool_of_an_older_version(shell, flatq, spool, clock, booted):
-    """It has messages in every state, made by the version of commit d959435. The first verb carries
-    it over: what is reserved stays so, unless the system was started anew."""
+    """Made by commit d959435, with messages in every state. What is reserved stays so, unless the
+    system was started anew."""
     for pattern, text in OLD_SPOOL.items():
         boot = "boot-before" if booted else "boot-first"
         before, _, rest = pattern.replace("BOOT", boot).partition("{")

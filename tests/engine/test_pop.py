@@ -1,5 +1,4 @@
-"""pop takes the oldest of the most urgent messages. It settles the message once it has written it,
-and puts it back if it cannot write."""
+"""pop settles a message once it has written it, and puts it back if it cannot write."""
 
 import os
 import signal
@@ -53,8 +52,7 @@ def test_stopped_alone_it_gives_back_when_the_reader_is_gone(shell, flatq):
 
 
 def test_a_dead_owner_that_nobody_has_reaped(flatq):
-    """A zombie has a /proc entry, but settles nothing. In a container whose process 1 does not
-    reap, it stays forever, so it must count as dead."""
+    """In a container whose process 1 does not reap, a zombie stays forever."""
     push(flatq, BIG)
     process = held(flatq)
     os.killpg(process.pid, signal.SIGKILL)
@@ -89,8 +87,8 @@ def test_too_many_tries_bury_what_cannot_be_written(flatq):
 
 @pytest.mark.shells
 def test_a_body_that_was_written_anew_while_it_was_read(shell, flatq, spool, stub):
-    """The lease has ended, and the message was folded and is just being unfolded: what would be
-    read is cut off, and base64 says nothing."""
+    """The lease has ended, and the message is just being unfolded: base64 would read a part, and
+    say nothing."""
     push(flatq, b"gone")
     body = spool / "default/body/000000000001"
     stub("mv", f'"$REAL" "$@"; case $* in */out/*) : >{body}; rm {spool}/default/out/* ;; esac')

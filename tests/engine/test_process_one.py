@@ -1,5 +1,5 @@
-"""Process 1, the first of a container, does not die of a signal that it sends to itself. A verb
-that is told to stop there must still tidy up and end."""
+"""Process 1 of a container does not die of a signal that it sends to itself. A verb that is told to
+stop there must still tidy up and end."""
 
 import contextlib
 import os
@@ -16,8 +16,8 @@ BIG = b"0123456789abcdef" * 20000  # more than a pipe holds
 
 @pytest.fixture
 def first(flatq):
-    """first(VERB, ...) starts the verb as process 1. It returns the process to wait for, and the
-    number of the process that gets signals."""
+    """first(VERB, ...) starts the verb as process 1: the process to wait for, and the number of the
+    one that gets signals."""
     contained = [need("unshare"), "-rpf", "--mount-proc"]
     if subprocess.run([*contained, "true"], capture_output=True).returncode:
         pytest.skip("this user may not make a PID namespace here")
@@ -42,8 +42,7 @@ ROWS = [
 
 @pytest.mark.parametrize("words, program, number, status", ROWS, ids=[row[0] for row in ROWS])
 def test_it_tidies_up_and_ends(shell, flatq, first, spool, words, program, number, status):
-    """A pop puts its message back, although its reader has it too; a push stores nothing, and a
-    worker ends as the signal asks."""
+    """A pop puts its message back, although its reader has it too; a push stores nothing."""
     push(flatq, BIG)
     process, pid = first(*words.split())
     if program:

@@ -106,8 +106,7 @@ def test_a_limit_on_size(shell, flatq, spool):
 
 
 def test_a_message_that_is_gone_before_the_sync(flatq, stub):
-    """A consumer took the message and settled it before the push came to sync. Its body is gone,
-    too, but the push has succeeded."""
+    """A consumer has settled it, and its body is gone: the push has succeeded."""
     stub("sync", f'[ -e "$HOME/popped" ] || '
         f'"{flatq.shell}" "{LIB}/pop" >"$HOME/popped"\nexec "$REAL" "$@"')
     flatq.syncs()
@@ -120,8 +119,8 @@ def test_a_message_that_is_gone_before_the_sync(flatq, stub):
 
 @pytest.mark.shells
 def test_the_rest_of_a_file_that_was_read_in_part(shell, flatq, spool):
-    """The size is how far base64 has moved the offset, and not the offset: one or two bytes less
-    have the same length in base64."""
+    """The size is how far base64 has moved the offset: one or two bytes less have the same length
+    in base64."""
     file = flatq.home / "file"
     file.write_bytes(b"\n" + b"x" * 95)
     script = 'read -r line; exec "$@"'

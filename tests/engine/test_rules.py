@@ -382,9 +382,8 @@ def test_a_lock_whose_queue_is_another_one_now(shell, flatq):
 
 
 def test_no_verb_but_its_maker_creates_the_lock_of_a_queue(flatq):
-    """A close has found the queue, which is then dropped; a push that makes it again is killed
-    among its places. A lock that the close had created would say that all are there, and every push
-    would fail."""
+    """A close has found the queue, which is dropped; a push that makes it again is killed among its
+    places. With a lock of the close, every push would fail."""
     slips(flatq, 1)
     q = flatq.spool / "q"
     process, stopped = standing(flatq, "stat,newfstatat", 1, "close", "q", at=[q / "lock"])
@@ -416,8 +415,7 @@ def test_closed_and_empty_is_said_after_all_that_is_acknowledged(flatq):
 
 
 def test_a_fold_is_killed_and_its_child_holds_the_lock(flatq):
-    """The child lives longer than its shell and still works on the run. So it keeps the lock, and
-    the next verb waits for it."""
+    """The child still works on the run, so the next verb waits for it."""
     slips(flatq, 6)
     env = stub(flatq, "awk", '[ -e "$HOME/go" ] || { mkfifo "$HOME/go" && read -r go <"$HOME/go"; }'
         '\nexec "$real" "$@"')
@@ -438,8 +436,7 @@ def test_a_fold_is_killed_and_its_child_holds_the_lock(flatq):
 
 @pytest.mark.parametrize("tries", ["0", "1"])
 def test_a_flat_file_that_is_away_while_it_is_searched(flatq, tries):
-    """Other verbs take it after it was listed, and give it back, with its name or with one more
-    try. Nothing has failed: the delete looks again."""
+    """Others give it back with its name, or with one more try: the delete looks again."""
     first = int(flatq("push", "-l", "q", input=numbers(0, 100), check=0).out.split()[0])
     away = """for file do :; done
     [ "$1" = -F ] && [ "$(wc -l <"$HOME/times")" -lt 3 ] || exec "$real" "$@"
@@ -463,8 +460,8 @@ SLOW = [("reserve -t 10 q", "flock", "*", FLAT), ("touch -t 10 RECEIPT", "flock"
 
 @pytest.mark.parametrize("words, program, at, setup", SLOW, ids=range(len(SLOW)))
 def test_the_clock_is_read_after_waiting(flatq, clock, words, program, at, setup):
-    """For the lock, for the input, or for what has to be put back or unfolded: that ends at 1110
-    what begins then."""
+    """For the lock, the input, or what has to be put back: a lease that begins then ends at
+    1110."""
     clock.set(100)
     if setup in (FLAT, EMPTY):
         prepare(flatq, setup)
@@ -533,8 +530,7 @@ def test_doctor_calculates_with_no_name_that_is_not_ours(shell, flatq, size):
 
 
 def test_a_slip_is_no_flat_file_whatever_its_numbers(flatq):
-    """Its tries, lease and delay look like an id if a `?` matches a dot too. Then a search for any
-    id finds a file, and no search finds a message."""
+    """If a `?` matches a dot too, its tries, lease and delay look like an id."""
     push(flatq, b"x", "-d", "10000", "q")
     for words in ([], ["kick", "q"], ["claim", "-c", "me", "q"]):
         if words:

@@ -1,5 +1,5 @@
-"""A signal at any call of a verb is at worst as a kill: no acknowledged message is lost, nothing is
-left half done, and what was not acknowledged keeps no key."""
+"""A signal at any call of a verb is at worst as a kill, and what was not acknowledged keeps no
+key."""
 
 import signal
 import subprocess
@@ -14,8 +14,8 @@ VERBS = ("push", "push -k key", "push -n 5", "push -e", "push -l", "pop", "pop -
 
 
 def strike(flatq, words, *inject):
-    """Run the verb where one message is ready, or reserved for a verb with a receipt; what it has
-    ended with, and what can be taken afterwards."""
+    """Run the verb where one message is ready, or reserved; what it has ended with, and what can be
+    taken afterwards."""
     verb, *rest = words.split()
     if verb != "push":
         push(flatq, b"hello")

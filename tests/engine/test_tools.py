@@ -1,5 +1,5 @@
-"""Other programs than GNU's, or none. A verb keeps the whole promise, or ends before it gives an
-id, with one line that says what to install."""
+"""Other programs than GNU's, or none: a verb keeps the whole promise, or ends with one line that
+says what to install."""
 
 import itertools
 import os
@@ -272,8 +272,7 @@ def test_a_day(flatq, name, userland):
 @pytest.mark.slow
 @pytest.mark.shells
 def test_a_day_with_debians_newest_uutils(shell, flatq):
-    """From uutils 0.12 on, flatq accepts them. Their `sync FILE` reports no error, so flatq calls
-    `sync -f`, which does."""
+    """Their `sync FILE` reports no error, so flatq calls `sync -f`, which does."""
     place = newest.applets("rust-coreutils", flatq.home / "newest")
     flatq.env["PATH"] = f"{place}:{flatq.env['PATH']}"
     a_day(flatq)
@@ -283,8 +282,7 @@ def test_a_day_with_debians_newest_uutils(shell, flatq):
 
 
 def a_day(flatq):
-    """A usual day's work: any bytes, a megabyte, full and closed outputs, bulk, a worker, the line
-    door; and talks."""
+    """Any bytes, a megabyte, full and closed outputs, bulk, a worker, the line door; and talks."""
     flatq.syncs()
     boots_again(flatq)
     for body in b"", ANY, os.urandom(1 << 20):
@@ -337,8 +335,8 @@ REFUSED = {"busybox": busybox, "toybox": toybox, "uutils": uutils,
 @pytest.mark.slow
 @pytest.mark.new
 def test_a_shell_of_its_own_programs_is_refused(flatq):
-    """busybox-static's. It cannot be installed beside the busybox that `make test` needs, so it is
-    Debian's newest."""
+    """busybox-static's, of Debian's newest: beside the busybox of `make test` it cannot be
+    installed."""
     flatq.shell = str(flatq.home / "sh")
     os.symlink(newest.program("busybox-static"), flatq.shell)
     assert not machine.looks_into_path(flatq.shell)

@@ -17,8 +17,7 @@ from engine import on_terminal, push, refused, reserve
 
 @pytest.fixture
 def screen(flatq, tmp_path):
-    """screen(WORD ...) starts top on a terminal of 12 lines. The return value has the process,
-    look(PATTERN), which asks for pictures until a line of one matches, and press(KEY)."""
+    """screen(WORD ...) starts top on a terminal of 12 lines."""
     class Screen:
         def __init__(self, *words, env=None, size=(12, 90), errors=False):
             self.leader, self.terminal = pty.openpty()
@@ -29,8 +28,7 @@ def screen(flatq, tmp_path):
                                        env={"TMPDIR": str(own), **(env or {})})
 
         def look(self, pattern=".*"):
-            """The lines of the picture that matches. A key asks for the next one, so nothing waits
-            for the clock."""
+            """The lines of the picture of which one matches. A key asks for the next picture."""
             for _ in range(50):
                 text = on_terminal(self.leader, b"\033[J").decode().rpartition("\033[H")[2]
                 lines = [line.removesuffix("\033[K").rstrip() for line in text.replace("\r",

@@ -1,6 +1,5 @@
-"""Faults that change nothing on the disk, under each shell: a signal between two looks, what a
-power cut or a caller has left. The laboratory's families `ends`, `reads` and `pairs` have the
-others."""
+"""Faults that change nothing on the disk, which the laboratory does not have: a signal between two
+looks, what a power cut or a caller has left."""
 
 import signal
 import subprocess
@@ -20,9 +19,8 @@ def flatq(flatq, shell):
 
 @pytest.mark.parametrize("door", ["", "http"])
 def test_a_taker_that_is_stopped_while_it_wakes_others(flatq, stub, door):
-    """It has taken its message, and passes on a wake in another queue. TERM comes while it removes
-    what a killed waiter has left there. The message must go back to the queue that it was taken
-    from."""
+    """It has its message, and passes on a wake in another queue. TERM comes while it removes what a
+    killed waiter has left there."""
     for queue in "ab":
         flatq("create", queue, check=0)
     stub("rm", '"$REAL" "$@"\ncase $* in *b/wait/9999999*) kill -TERM $PPID ;; esac')
@@ -43,8 +41,7 @@ def test_a_taker_that_is_stopped_while_it_wakes_others(flatq, stub, door):
 
 def test_a_client_that_has_all_of_a_reservation_keeps_it(flatq, stub):
     """base64 has written everything, and is killed then. A client of the line door knows by the
-    length that its answer is whole: so the message keeps its lease. Without a door the exit code
-    tells the caller, and the message goes back."""
+    length that its answer is whole; without a door the message goes back."""
     push(flatq, b"invoice", "jobs")
     stub("base64", '"$REAL" "$@"\ncode=$?\ncase $1 in -d) kill -9 $$ ;; esac\nexit $code')
     assert flatq("reserve", "-t", "600", "jobs").status == 74
@@ -85,8 +82,7 @@ def test_a_key_that_a_power_cut_has_left_without_its_id(shell, flatq, spool, lef
 
 
 def test_doctor_gives_no_key_away(flatq, clock):
-    """Beside other verbs it may miss the message that has the key now. And a reason that begins
-    with `k` is no key."""
+    """It may miss the message that has the key. And a reason that begins with `k` is no key."""
     push(flatq, b"first", "-k", "one", "jobs")
     push(flatq, b"second", "jobs")
     for _ in range(2):

@@ -35,8 +35,8 @@ def waiting(flatq, *arguments, queue="default", verb="pop", **more):
 
 
 def nothing_left(spool):
-    """No FIFO, no entry and no process that has one open is left. (A push that wakes a verb that is
-    just leaving may leave a file in .wait.)"""
+    """No FIFO, entry or process is left. (A push may leave a file in .wait, if who it wakes is just
+    leaving.)"""
     assert [path for path in (spool / ".wait").iterdir() if not path.is_file()] == []
     for place in ("wait", "room"):
         assert not list(spool.glob(f"*/{place}/*"))
@@ -55,8 +55,8 @@ def full(flatq):
 
 @pytest.mark.shells
 def test_until_the_work_is_done(shell, flatq, spool, clock):
-    """`wait` is woken by a delete and by a bury, and takes no wake from a push that waits for
-    room. A pop wakes it in two seconds at most."""
+    """`wait` is woken by a delete and by a bury, and takes no wake from a push. A pop wakes it in
+    two seconds at most."""
     flatq("create", "-b", "3", "q", check=0)
     first, _, last = [push(flatq, b"%d" % n, "q") for n in range(3)]
     for later in last + 1, 99999:
@@ -135,8 +135,8 @@ def test_killed_it_leaves_nothing_behind_the_next_checkpoint(flatq, spool, stub,
 @pytest.mark.parametrize("calls, when", [("getdents64", 2), ("getdents64", 4),
     ("newfstatat,stat", 1)], ids=["listed", "listed again", "unmarked"])
 def test_a_waiter_that_leaves_while_it_is_woken(flatq, spool, clock, calls, when):
-    """A push stands when it has listed the waiters, or before it marks the first. That one is woken
-    by another push, and leaves. The first push must wake the second waiter."""
+    """A push has listed the waiters, and another push wakes the first. The first push must wake the
+    second waiter."""
     processes = [waiting(flatq, "-w", "30") for _ in range(2)]
     wait_for(lambda: len(lies(spool)["wait"]) == 2 and all(map(clock.asleep, processes)),
         "two who wait")
@@ -156,8 +156,7 @@ def test_a_waiter_that_leaves_while_it_is_woken(flatq, spool, clock, calls, when
 
 @pytest.mark.timed
 def test_how_soon(shell, flatq):
-    """A pop ends within 50 ms of the push. The time counts from the push's end to the pop's end, so
-    it includes the pop's own work."""
+    """Within 50 ms of the push's end."""
     took = []
     for _ in range(7):
         process = waiting(flatq, "-w", "30")
@@ -170,8 +169,7 @@ def test_how_soon(shell, flatq):
 
 @pytest.mark.parametrize("at_once", [False, True], ids=["in turn", "at once"])
 def test_many_waiters_and_as_many_pushes(flatq, spool, clock, at_once):
-    """Each push wakes one waiter. A waiter that no longer needs the wake passes it on, so no waiter
-    sleeps on beside a message."""
+    """Each push wakes one, and a waiter that no longer needs the wake passes it on."""
     count = 20 if everything() else 8
     waiters = [waiting(flatq, "-w", "60") for _ in range(count)]
     if at_once:
@@ -190,8 +188,7 @@ def test_many_waiters_and_as_many_pushes(flatq, spool, clock, at_once):
 
 
 def test_a_wake_between_the_look_and_the_sleep(shell, flatq, spool, stub, endless):
-    """A wake is a byte in the waiter's FIFO. It is lost if it comes before the waiter opens the
-    FIFO, so the waiter also looks for the mark that comes with it."""
+    """Its byte is lost, so the waiter also looks for the mark that comes with it."""
     flatq("create", check=0)
     stub("find", f'''"$REAL" "$@"; code=$?
       [ -e "$ONCE" ] || [ -z "$(ls "$FLATQ_DIR/default/wait")" ] ||

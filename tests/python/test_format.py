@@ -48,8 +48,7 @@ def ready(flatq, queue="default"):
 
 
 def test_what_the_verbs_write(flatq):
-    """Single messages, priorities, keys, tries and bulk pushes: the rows have all of it as it was
-    pushed, in order."""
+    """The rows have all of each message, in order."""
     bulk = [body for body in BODIES if b"\0" not in body]
     push(flatq, b"one", "-k", "key")
     flatq("push", "-0", input=b"".join(body + b"\0" for body in bulk), check=0)
@@ -136,8 +135,8 @@ def test_a_failed_sync_is_an_error(flatq, tmp_path, monkeypatch):
 
 
 def test_files_of_a_stage(tmp_path):
-    """A file has 500 messages or some MiB at most, and no ids across a hundred thousand. A message
-    over the limit has a file of its own."""
+    """500 messages or some MiB at most, no ids across a hundred thousand, and a large message
+    alone."""
     sizes = [1] * 1300 + [5 << 20] + [1 << 20] * 5
     pieces = staged(tmp_path, [b"x" * size for size in sizes], first=99_900, priority=3)
     assert [piece.count for piece in pieces][:4] == [100, 500, 500, 200]
@@ -181,8 +180,8 @@ DAMAGES = {
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("base64", [False, True])
 def test_a_damaged_line(tmp_path, damage, base64):
-    """The error names the file and the line. Where data may be lost, the other messages are read,
-    at their offsets."""
+    """The error names file and line. Where data may be lost, the others are read, at their
+    offsets."""
     bodies = [os.urandom(100) for _ in range(1000)]
     pieces = staged(tmp_path, bodies)
     path = Path(pieces[1].path)
@@ -268,8 +267,7 @@ def test_a_look_at_what_is_ready(flatq):
 
 
 def test_what_a_killed_fold_or_unfold_has_left_counts_once(flatq):
-    """The verb was killed just before it removed the first copy: the slips of a fold, the flat file
-    of an unfold."""
+    """It was killed just before it removed the first copy."""
     top = flatq.spool / "default"
     for n in range(6):
         push(flatq, b"%d" % n)

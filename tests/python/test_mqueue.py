@@ -55,8 +55,7 @@ def test_out(flatq, kernel):
 
 
 def test_two_programs_joined(flatq, kernel):
-    """A program receives from the kernel's queue all the time. The queue that feeds it has more
-    messages than the kernel's holds. They arrive in order."""
+    """A program receives from the kernel's queue all the time, which is smaller than ours."""
     numbers = [b"%d" % number for number in range(30)]
     flatq("push", "-l", "jobs", input=b"".join(number + b"\n" for number in numbers), check=0)
     process = flatq.start("mqueue", "out", kernel.name, "jobs", stdin=subprocess.DEVNULL)
@@ -76,8 +75,7 @@ def test_it_waits_and_stops(flatq, kernel):
 
 @pytest.mark.parametrize("way, call", [("in", "receive"), ("out", "send")])
 def test_an_interruption_says_nothing_of_the_queue(flatq, kernel, way, call):
-    """A signal interrupts each other call to the kernel, and its handler does not raise. The queue
-    is neither empty nor full."""
+    """A signal interrupts each other call to the kernel, and its handler does not raise."""
     need("strace")
     bodies = [b"1", b"2"]
     for body in bodies:
@@ -103,8 +101,7 @@ def test_what_is_received_goes_back(flatq, kernel):
 
 
 def test_what_is_received_goes_back_however_many_signals_come(flatq, kernel):
-    """Target and kernel's queue are full. mqueue waits for room in either, since the message is in
-    its process alone."""
+    """Target and kernel's queue are full: mqueue waits for room in either."""
     flatq("create", "-b", "1", "jobs", check=0)
     push(flatq, b"x", "jobs")
     kernel.send(b"in hand")

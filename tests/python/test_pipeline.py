@@ -1,5 +1,4 @@
-"""python -m flatq.pipeline: each job on a small spool, with exact results. Most tests share one
-session; a real cluster has its own."""
+"""python -m flatq.pipeline: each job on a small spool, with exact results."""
 
 import collections
 import contextlib
@@ -109,8 +108,8 @@ def popped(flatq, queue="q"):
 
 
 def test_drain(job, drains, flatq, tmp_path, spark):
-    """Each message is in the table once, for Spark and for other readers of the files; also after a
-    second run with more messages. What a killed try left is removed."""
+    """Each message is in the table once, also for other readers, and after a second run. What a
+    killed try left is removed."""
     fill(flatq, 0, 1500)
     to = tmp_path / "out"
     done = drains(to, "--batch", "600")
@@ -154,8 +153,7 @@ def test_drain(job, drains, flatq, tmp_path, spark):
 
 @pytest.mark.slow
 def test_one_drain_a_table(drains, flatq, tmp_path, spark, monkeypatch):
-    """A second drain to the same table says so, and changes nothing: files that are not part of the
-    table yet may be those that the first one is writing."""
+    """Files that are not part of the table yet may be those that another drain is writing."""
     fill(flatq, 0, 300)
     to, told, failed = tmp_path / "out", threading.Event(), []
 
@@ -193,9 +191,8 @@ def tree(top):
 @pytest.mark.slow
 @pytest.mark.parametrize("words", [("drain", "default"), ("events",), ("report",)])
 def test_nothing_of_anybodys_is_deleted(job, flatq, tmp_path, spark, words):
-    """A table of DataFrame.write, files named like parts of one, another job's directory: the job
-    refuses each before it claims anything. Nor does it remove files that were added to its own
-    directory."""
+    """A table of DataFrame.write, files named like parts of one, another job's directory are
+    refused before anything is claimed. What was added to its own directory stays."""
     fill(flatq, 0, 30)
     out = tmp_path / "out"
 
@@ -242,8 +239,7 @@ def test_nothing_of_anybodys_is_deleted(job, flatq, tmp_path, spark, words):
 
 @pytest.mark.slow
 def test_what_comes_while_a_job_runs(flatq, tmp_path, spark):
-    """Files that somebody puts into the directory meanwhile stay. The job does not replace a table
-    that has such files, and a drain removes nothing."""
+    """Files that somebody puts into the directory meanwhile stay."""
     out, link = tmp_path / "out", tmp_path / "link"
 
     @contextlib.contextmanager
@@ -328,8 +324,7 @@ def test_damaged_and_lost(drains, flatq, tmp_path):
 
 
 def test_load(job, loads, flatq, tmp_path):
-    """CSV, JSON, text and Parquet are loaded. A load that is run again does nothing. A drained
-    table can be loaded."""
+    """CSV, JSON, text, Parquet, and what was drained. A load that is run again does nothing."""
     for name, text in {"a.csv": 'name,size\n"x, ""y""\n",7\nz,\n',
             "b.json": '{"value": "é", "priority": 9}\n{"value": "urgent", "priority": 1}\n',
             "c.txt": "one\n\ntwo\n", "d.json": '{"value": 2, "body": 1}\n'}.items():
@@ -362,8 +357,8 @@ def test_load(job, loads, flatq, tmp_path):
 
 @pytest.mark.slow
 def test_a_load_reads_what_it_names(loads, flatq, tmp_path):
-    """All files below, also under names that Spark takes for patterns; a file that Spark would
-    leave out is refused. Numbers of a single column stay as they are written."""
+    """All files below, also under names that Spark takes for patterns, or refuses them. Numbers of
+    a single column stay as they are written."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -402,8 +397,8 @@ def test_a_load_reads_what_it_names(loads, flatq, tmp_path):
 
 @pytest.mark.slow
 def test_a_power_cut_behind_the_commit_of_a_drain(drains, flatq, tmp_path, monkeypatch):
-    """Spark does not sync what it writes: the commit may be there, and not the rows. They may not
-    be settled then."""
+    """Spark syncs nothing: the commit may be there, and not the rows. They may not be settled
+    then."""
     out = tmp_path / "out"
     fill(flatq, 0, 100)
     with monkeypatch.context() as patch:
@@ -422,8 +417,7 @@ def test_a_power_cut_behind_the_commit_of_a_drain(drains, flatq, tmp_path, monke
 
 @pytest.mark.slow
 def test_load_of_what_is_not_utf_8(loads, flatq, tmp_path):
-    """A CSV or JSON file in another encoding is refused, and read if the encoding is named. The
-    lines of a text are bytes, as they are."""
+    """CSV and JSON are read if the encoding is named. The lines of a text are bytes."""
     csv, zipped, latin, text = (tmp_path / name for name in ("a.csv", "b.json.gz", "c.json",
         "d.txt"))
     csv.write_bytes("value,n\nok,1\n\"é\r\n\",2\nÜbung €,3\n".encode("cp1252"))
@@ -592,8 +586,7 @@ KILLED = {"drain": ("offsets", "data", "metadata", "commits"), "load": ("stage",
 @pytest.mark.timeout(4 * kills.PATIENCE)
 @pytest.mark.parametrize("job", KILLED)
 def test_killed_drivers(java, tmp_path, job):
-    """Ten drivers in turn are killed where they have just written something, which the seed
-    chooses. No message is lost, and none is there twice."""
+    """Ten in turn, where they have just written something, which the seed chooses."""
     points = chance(f"killed drivers {job}").choices(KILLED[job], k=10)
     print(points)
     kills.run(job, points, tmp_path)
@@ -601,8 +594,8 @@ def test_killed_drivers(java, tmp_path, job):
 
 @pytest.mark.slow
 def test_continuous(java, flatq, tmp_path):
-    """A drain is killed in the middle, started again, and told to stop. No message is lost or there
-    twice, and all that is written is settled."""
+    """Killed in the middle, started again, told to stop: each message is there once, and all that
+    is written is settled."""
     fill(flatq, 0, 1000)
     to = tmp_path / "out"
 
@@ -681,9 +674,8 @@ def executor_of(work):
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
 def test_cluster(spark, flatq, tmp_path, free_port):
-    """A real cluster of a master and two workers. Executors are killed at ten moments that the seed
-    chooses, from the first row that is staged on; half-way through the drain, one worker is killed
-    with all its processes."""
+    """A master and two workers. Executors are killed at ten moments that the seed chooses; half-way
+    through the drain, one worker with all its processes."""
     import pyspark
 
     rows = spark.range(40000).selectExpr("cast(id AS string) AS value").repartition(60)

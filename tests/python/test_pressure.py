@@ -1,5 +1,4 @@
-"""pressure on a real Redis, beside a second client that follows only the specification; and what
-killed clients leave."""
+"""pressure on a real Redis, beside a client that follows only the specification; killed clients."""
 
 import os
 import signal
@@ -184,8 +183,8 @@ def test_every_verb(flatq, redis, q):
 
 
 def test_every_error(flatq, redis, q):
-    """Every error that the specification names, by verb and exit code. As its prose says, and not
-    its listings, a client that has failed has given its role back."""
+    """That the specification names, by verb and exit code. As its prose says, and not its listings,
+    a client that has failed has given its role back."""
 
     def fails(code, text, *calls):
         for call in share(f"every error: {text} {calls}", calls, 1):
@@ -251,8 +250,8 @@ def test_where(flatq, redis, server):
 
 
 def test_a_queue_that_is_over_full_has_no_room(q, spec, redis):
-    """A client that follows only the specification can make a queue over-full. A get that leaves it
-    full must not tell producers that there is room."""
+    """As others can make it. A get that leaves it full must not tell producers that there is
+    room."""
     q.create(2)
     spec.put(b"0")
     spec.put(b"1")
@@ -330,8 +329,7 @@ def test_bound_one_alternates(q, spec, redis, server, ours):
 
 @pytest.mark.parametrize("what", ["close", "put", "delete"])
 def test_a_getter_that_waits_takes_nothing(q, spec, redis, what):
-    """The server holds its question for a second, or until a message is there. It sees the queue's
-    end within that second, and leaves no blocked connection behind."""
+    """The server holds its question for a second. It leaves no blocked connection behind."""
     q.lease = 1000
     q.create()
     with ThreadPoolExecutor(1) as pool:
@@ -616,8 +614,7 @@ def test_a_message_that_is_larger_than_the_memory(flatq):
     ("stats:produced_messages", "abc", "put"), ("stats:consumed_bytes", 2**63 - 1, "get"),
     ("not_full", "abc", "put get"), ("bound", "abc", "put get")])
 def test_a_step_that_fails_has_changed_nothing(q, redis, named, value, fail):
-    """Redis does not undo what a script did before the call that failed. A put or a get that fails
-    has not put or got."""
+    """Redis does not undo what a script did before the call that failed."""
     q.create(5)
     q.put(b"1")
     redis.set(key(named), value)

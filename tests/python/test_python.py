@@ -1,5 +1,5 @@
-"""python/flatq, the wrapper: every method over the real verbs, here and through a door; what
-signals, cancellations and time-outs leave; the wheel."""
+"""python/flatq, the wrapper: every method, here and through a door; signals, cancellations and
+time-outs; the wheel."""
 
 import asyncio
 import errno
@@ -71,8 +71,7 @@ def jobs(spool):
 
 
 class Awaited:
-    """An AsyncQueue, or one of its messages, whose methods are awaited at once. So a test can use
-    it like a Queue."""
+    """An AsyncQueue, or one of its messages, whose methods are awaited at once."""
 
     def __init__(self, twin):
         self.twin = twin
@@ -572,8 +571,7 @@ def test_real_errors(jobs, spool, tmp_path, free_port):
 
 
 def test_status_that_nobody_keeps(jobs, spool):
-    """If SIGCHLD is ignored, no exit status can be known, and a cancelled pop would look like an
-    empty message. So the wrapper starts no verb."""
+    """If SIGCHLD is ignored, a cancelled pop would look like an empty message."""
     jobs.push(b"kept")
     ignore = "import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN); "
     said = python(f"{ignore}import flatq; flatq.Queue('jobs', {str(spool)!r}).pop()")
@@ -636,8 +634,7 @@ def test_fork(jobs, spool):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL, signal.SIGHUP],
     ids=lambda number: number.name)
 def test_signal(jobs, spool, number):
-    """A signal ends the caller. None of its verbs may go on, although Python raises an exception
-    only for SIGINT."""
+    """None of its verbs may go on, although Python raises an exception only for SIGINT."""
     if number != signal.SIGINT:
         need("setpriv")
     jobs.create()
@@ -736,8 +733,7 @@ def test_time_out(jobs, spool):
 @pytest.mark.parametrize("number, kind", [(errno.EAGAIN, Busy), (errno.EMFILE, Busy),
     (errno.ENOSPC, Disk)])
 def test_no_process_can_be_had(jobs, monkeypatch, number, kind):
-    """An error of flatq says so. The next call tries everything again, also whether a verb can be
-    made to end with its caller."""
+    """The next call tries everything again."""
     verbs.with_us.cache_clear()
 
     def refuse(*words, **how):
@@ -834,8 +830,8 @@ def test_cancel_at_every_moment(jobs, spool):
 
 
 def test_cancel_that_came_late(jobs, spool, stub, tmp_path):
-    """A verb ends with a message although it was cancelled. The message is returned, and the
-    cancellation comes at the next await, unless it was a time-out."""
+    """The message is returned, and the cancellation comes at the next await, unless it was a
+    time-out."""
     started, seen = tmp_path / "started", []
     stub(f"trap 'printf late; exit 0' TERM; : >{started}; while :; do sleep 0.05; done")
 
@@ -871,8 +867,7 @@ def test_home(tmp_path, monkeypatch):
 
 
 def test_installation(tmp_path):
-    """The package alone finds the verbs of `make install` on PATH. A link to the verb will do; a
-    console script is passed over."""
+    """The package alone finds the verbs on PATH: also by a link, and not by a console script."""
     shutil.copytree(ROOT / "python/flatq", tmp_path / "alone/flatq",
         ignore=shutil.ignore_patterns("__pycache__"))
     subprocess.run(["make", "-s", "install", f"PREFIX={tmp_path / 'in stalled'}"], cwd=ROOT,
@@ -924,8 +919,8 @@ def pip(*words, **more):
 
 @pytest.fixture(scope="module")
 def out():
-    """A directory with a copy of the tree, the wheel that pip builds of it, and an empty venv where
-    that is installed. The build writes nothing into the tree."""
+    """A directory with a copy of the tree, into which the build writes nothing, its wheel, and a
+    venv with it."""
     out = Path(tempfile.mkdtemp(prefix="flatq-test."))
     for name in ("lib", "python"):
         shutil.copytree(ROOT / name, out / "tree" / name,
@@ -1061,8 +1056,7 @@ def test_loads_quickly():
 
 
 def test_a_caller_that_is_killed_as_its_verb_begins(jobs, spool, tmp_path):
-    """It is dead before setpriv has asked for a signal at its death. The verb must not wait for a
-    message that nobody would get."""
+    """Before setpriv has asked for a signal at its death."""
     real, begun = need("setpriv"), tmp_path / "begun"
     (tmp_path / "setpriv").write_text(f"""#!/bin/sh
 case $* in *' true') exec {real} "$@" ;; esac

@@ -1,5 +1,5 @@
 """shovel between a queue here and every other kind of end, each a real one: none is lost, and one
-comes twice only where an acknowledgement was lost, whichever process is killed."""
+comes twice only where an acknowledgement was lost."""
 
 import os
 import pathlib
@@ -416,8 +416,7 @@ def test_no_such_queue(flatq, far, kind):
 
 
 def test_a_list_and_its_usual_clients(flatq, tmp_path, request, short_leases):
-    """They push and pop beside the shovel. One that was overtaken settles nothing, and the message
-    comes again with its key."""
+    """Beside the shovel. One that was overtaken settles nothing."""
     far = List(flatq, tmp_path / "far", request)
     client = module("redis").Redis(port=far.server.port)
     client.lpush("there", "1", "2", "2")

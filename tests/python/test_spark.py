@@ -1,5 +1,5 @@
-"""flatq.spark: queues as tables and tables as messages, in one session for all tests.
-test_pipeline.py has killed drivers."""
+"""flatq.spark: queues as tables and tables as messages, in one session. test_pipeline.py has killed
+drivers."""
 
 import contextlib
 import fcntl
@@ -146,8 +146,7 @@ def test_batch(spark, flatq):
 
 @pytest.mark.slow
 def test_claimed_tables_that_are_late_or_side_by_side(spark, flatq, monkeypatch):
-    """A table that is computed after its `with` has lost its messages, and says so. Nobody else
-    reads as the same name meanwhile."""
+    """One that is computed after its `with` has lost its messages, and says so."""
     def claimed():
         return flatq_spark.claimed(spark, "default", "me", str(flatq.spool))
 
@@ -193,8 +192,7 @@ def segments(flatq):
 
 @pytest.mark.slow
 def test_lost_and_damaged(spark, flatq, tmp_path):
-    """A segment that was deleted by hand, also the last one: a clear error, or the rest is read, as
-    the option says."""
+    """A segment was deleted by hand: a clear error, or the rest is read, as the option says."""
     def drains(place=tmp_path, **options):
         return drain(spark, flatq, place, **options)
 
@@ -245,8 +243,7 @@ def test_no_message_and_no_queue(spark, flatq, tmp_path):
 
 @pytest.mark.slow
 def test_one_query_a_consumer(spark, flatq, tmp_path):
-    """A second query says that the consumer is in use, and neither reads what the other has. A
-    query with another one's checkpoint says so, too."""
+    """A second one, and one with another's checkpoint, says so."""
     def writer(**options):
         return stream(spark, flatq, **options).writeStream.format("noop")
 
@@ -267,8 +264,8 @@ def test_one_query_a_consumer(spark, flatq, tmp_path):
 
 
 def test_the_steps_of_a_stream(flatq, monkeypatch):
-    """A batch has no more messages than its limit, and with AvailableNow none that came after the
-    start. If a settle fails, beside the next batch, the next step says so."""
+    """A batch has no more than its limit, and with AvailableNow none that came after the start. If
+    a settle fails, the next step says so."""
     fill(flatq, 0, 2000)
     reader = StreamReader(Options({"path": str(flatq.spool), "group.id": "me",
         "maxOffsetsPerTrigger": "600"}))
@@ -437,8 +434,7 @@ def test_a_stream_from_queue_to_queue(spark, flatq, tmp_path):
 
 
 def test_sink_once_for_a_batch(flatq, monkeypatch):
-    """Killed in the middle of the sink's commit: one stage is in the queue and the other is not,
-    and Spark runs the batch again."""
+    """Killed in the middle of the sink's commit: Spark runs the batch again."""
     made, kept, calls = to_queue(flatq), sink.Sink.enter, []
 
     def stage(bodies):
@@ -475,8 +471,8 @@ def test_sink_once_for_a_batch(flatq, monkeypatch):
 
 @pytest.mark.shells
 def test_the_checkpoint_sweeps_stages(flatq, shell):
-    """It removes the stages of jobs in which nothing has changed for a week, unless a plan names
-    them or a driver is at work."""
+    """Of jobs in which nothing has changed for a week, unless a plan names them or a driver is at
+    work."""
     top, week = flatq.spool / ".spark", 7 * 86400
     push(flatq, b"1")
     for words in ("job-dead stage.1", "job-decided plan stage.1", "job-young stage.1",
@@ -503,8 +499,7 @@ def test_the_checkpoint_sweeps_stages(flatq, shell):
 
 
 def test_a_batch_number_with_other_rows(flatq, monkeypatch):
-    """A checkpoint that is older than the spool: the sink stores what it has decided, and nothing
-    else as that number."""
+    """A checkpoint older than the spool: the sink stores what it has decided."""
     made = to_queue(flatq)
 
     def commit(number, batch, mark="a"):
@@ -562,8 +557,8 @@ def beside(*calls):
 
 
 def test_the_shell_of_a_killed_driver_comes_first(flatq):
-    """It waits for the queue's lock when its driver is killed, and then moves the files. The next
-    driver must not take them for its own meanwhile."""
+    """It waited for the queue's lock, and then moves the files. The next driver must not take them
+    meanwhile."""
     push(flatq, b"first", "to")
     script = """import sys, types, test_spark
 made, stages = test_spark.staged(types.SimpleNamespace(spool=sys.argv[1]))
@@ -610,8 +605,7 @@ def test_a_sync_that_fails_when_all_has_entered(flatq, monkeypatch):
 
 
 def test_what_a_killed_driver_has_decided_is_synced_first(flatq, monkeypatch):
-    """A power cut could undo the rename of its plan, but not that files have entered: the batch
-    would enter again."""
+    """A power cut could undo the rename of its plan alone: the batch would enter again."""
     made, stages = staged(flatq)
     engine, rename, unlink, seen = sink.engine, os.rename, os.unlink, []
 

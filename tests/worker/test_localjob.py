@@ -1,5 +1,5 @@
-"""What users expect of a queue for jobs on one machine, as localjob had it over POSIX message
-queues. `flatq work` runs commands, and flatq.Worker runs Python functions."""
+"""What users expect of a queue for jobs on one machine, as localjob had it: `flatq work` runs
+commands, and flatq.Worker runs Python functions."""
 
 import asyncio
 import functools
@@ -35,8 +35,7 @@ def flatq(flatq, shell, monkeypatch):
 
 
 def started(flatq, *words):
-    """`work --daemon`. It must return, although the test reads standard output and error, which its
-    worker could keep open."""
+    """`work --daemon`. It must return, although its worker could keep the test's pipes open."""
     done = subprocess.run(flatq.command("work", "--daemon", *map(str, words)), env=flatq.env,
         cwd=flatq.home, stdin=subprocess.DEVNULL, capture_output=True, timeout=100)
     return Result(done.returncode, done.stdout, done.stderr)
@@ -48,9 +47,8 @@ def gone(pid, file):
 
 
 def test_detached_with_a_pid_file(shell, flatq, spool, tmp_path):
-    """--daemon returns when the worker is ready. The worker is in a session of its own, and holds
-    no file of its starter. QUIT and TERM reach it by its pid file, which goes with it. A second
-    start is refused while it lives."""
+    """The worker is in a session of its own, and holds no file of its starter. QUIT and TERM reach
+    it by its pid file. A second start is refused."""
     file, done, hold = tmp_path / "a pid", tmp_path / "done", tmp_path / "hold"
     words = ["--pid-file", file, "-d", "0", "--", "sh", "-c",
         f'while [ -e "{hold}" ]; do sleep 0.02; done; echo said; {NOTE}', done]
@@ -85,8 +83,8 @@ def test_detached_with_a_pid_file(shell, flatq, spool, tmp_path):
 
 @pytest.mark.shells
 def test_a_pid_file_that_is_stale(flatq, tmp_path):
-    """The pid file names a killed worker, another process, or nothing sensible. Each new worker
-    replaces it, also in the foreground, and removes its own at its end."""
+    """It names a killed worker, another process, or nothing sensible: each new worker replaces
+    it."""
     file = tmp_path / "pid"
     assert started(flatq, "--pid-file", file, "-j", "2", "--", "true") == Result(0, b"", b"")
     pid = int(file.read_text())
@@ -110,8 +108,7 @@ def test_a_pid_file_that_is_stale(flatq, tmp_path):
 
 
 def test_a_pid_file_that_names_the_worker_of_another(shell, flatq, tmp_path):
-    """Both files have the same base name. A worker is refused only if the other one has this file,
-    however its path was written."""
+    """Only the worker with this very file is in the way, however its path was written."""
     for name in "ab":
         (tmp_path / name).mkdir()
     process = flatq.start("work", "--pid-file", "b/pid", "--", "true", cwd=tmp_path)
@@ -122,8 +119,7 @@ def test_a_pid_file_that_names_the_worker_of_another(shell, flatq, tmp_path):
 
 
 def test_a_pid_file_that_cannot_be(flatq, tmp_path, stub):
-    """The pid file's path is a directory, a device, or the file cannot be put there. No part of the
-    try stays. A file's name may begin like an option."""
+    """A directory, a device, no right or room. No part of the try stays."""
     place = tmp_path / "place"
     place.mkdir()
     for start in (flatq, lambda verb, *words: started(flatq, *words)):
@@ -414,8 +410,7 @@ def test_an_interpreter_that_ends(flatq, shop, numbers):
 @pytest.mark.parametrize("number, words", [
     (signal.SIGQUIT, []), (signal.SIGTERM, []), (signal.SIGTERM, ["in_process"])])
 def test_a_script_that_is_a_worker(flatq, shop, spool, number, words):
-    """The script passes its signals on: a waiting worker stops at once, a working one after its
-    job. HUP is ignored, as under nohup."""
+    """It passes its signals on: a waiting worker stops at once, a working one after its job."""
     start = functools.partial(subprocess.Popen, ["sh", "-c", "trap '' HUP; exec \"$@\"", "-",
         sys.executable, shop / "flatq_shop.py", "hold", *words], env=flatq.env,
         stdout=subprocess.PIPE, text=True, start_new_session=True)

@@ -1,5 +1,4 @@
-"""work runs a command for each message: what becomes of the message; signals, killed processes and
-time limits; several workers."""
+"""work: what becomes of each message; signals, killed processes, time limits; several workers."""
 
 import os
 import pty
@@ -116,8 +115,7 @@ print(os.read(0, 9), [one for one in range(3, 10) if os.path.exists(f"/proc/self
 
 
 def test_the_command_is_run_as_it_stands(shell, flatq, tmp_path):
-    """No shell splits or expands the command's words, or runs a command of its own in its place.
-    Its umask and locale are the caller's."""
+    """No shell splits or expands its words. Its umask and locale are the caller's."""
     script = tmp_path / "a command"
     script.write_text("""#!/bin/sh
 cat >/dev/null; printf "<%s>" "$@"; umask; printf "%s\\n" "${LC_ALL-unset}"\n""")
@@ -135,8 +133,7 @@ cat >/dev/null; printf "<%s>" "$@"; umask; printf "%s\\n" "${LC_ALL-unset}"\n"""
 @pytest.mark.parametrize("script", ["exec 3<&0; sleep 1000 <&3 >/dev/null 2>&1 &",
     "setsid sleep 1000 >/dev/null 2>&1 &"], ids=["input", "daemon"])
 def test_a_command_that_leaves_a_process_behind(shell, flatq, script):
-    """With its input open, or in another session. The worker does not wait for it, nor end it; and
-    the next message is another file."""
+    """The worker neither waits for it nor ends it; and the next message is another file."""
     for body in (b"1", b"2"):
         push(flatq, body)
     done = flatq("work", "-w", "0", "--", "sh", "-c", f"cat; {script} echo $! >>left", check=0)
@@ -240,8 +237,8 @@ def test_the_queues_own_most_tries_count_as_well(flatq):
 
 @pytest.mark.shells
 def test_what_a_failed_command_said_is_kept(shell, flatq, spool):
-    """The end of it, beside the message, which takes it along; the worker passes on all. A command
-    that is ended has said something too, and one whose child has the pipe costs a second."""
+    """The end of it, beside the message; the worker passes on all. A child that has the pipe costs
+    a second."""
     number = push(flatq, b"x")
     kept = spool / f"default/why/{number:012}"
     for option, said in (("-k", b""), ("-e", b"x" * 4090 + b"\xff last")):
@@ -310,8 +307,7 @@ Traceback
 
 
 def test_a_command_gives_the_reason(flatq):
-    """It writes a word to a file, which goes. What is no word is passed over; one that the worker
-    uses itself means nothing there, and a command that was ended gives none."""
+    """A word in a file, which goes; one that the worker uses itself means nothing there."""
     words = {"bad-link": "bad-link", "-": "exit-9", "a b": "exit-9", "": "exit-9",
         "x" * 41: "exit-9", "aborted": "aborted", "late": "timeout"}
     for word in words:
@@ -398,8 +394,7 @@ def test_the_lease_is_renewed_in_full(shell, flatq, spool, hold, clock, lease):
 
 
 def test_who_has_lost_the_lease_ends_the_command(shell, flatq, hold, spool):
-    """The worker and its helper stand still. Then the command is killed, and its message is left to
-    the other consumer."""
+    """The worker and its helper stood still. The message is left to the other consumer."""
     push(flatq, b"x")
     process, pid = working(flatq, hold, "-w", "0", "-t", "3")
     both = [helper_of(process.pid), process.pid]
@@ -429,8 +424,7 @@ def test_a_worker_that_stands_still_keeps_its_message(shell, flatq, hold, spool)
 
 @pytest.mark.parametrize("lost", [True, False])
 def test_a_worker_that_stands_still_behind_its_take(shell, flatq, stub, clock, lost):
-    """Until another consumer has the message: then no command runs. Or for 8 s of 10: before the
-    command starts, the lease is renewed."""
+    """Until another consumer has the message; or for 8 s of 10: then the lease is renewed first."""
     push(flatq, b"x")
     later, then = (9000, " ".join(flatq.command("pop"))) if lost else (5008, ":")
     stub("mv", f'''"$REAL" "$@" || exit; case $* in */out/*) [ -e "$ONCE" ] || {{ >"$ONCE"
@@ -447,8 +441,7 @@ def test_a_worker_that_stands_still_behind_its_take(shell, flatq, stub, clock, l
 
 def test_a_command_whose_lease_cannot_be_renewed_ends_with_the_lease(shell, flatq, stub, hold,
         clock):
-    """All renewals fail, the first when it is still early: from the end of the lease on, another
-    worker may have the message."""
+    """From then on, another worker may have the message."""
     stub("mv", """case "$*" in */out/*" "*/out/*) echo x >>"$ONCE"
         echo "mv: cannot move: Input/output error" >&2; exit 1 ;; esac\nexec "$REAL" "$@" """)
     push(flatq, b"x", "-t", "60")
@@ -547,8 +540,7 @@ def test_an_idle_worker_stops(shell, flatq, spool, number, jobs):
 
 @pytest.mark.parametrize("tool, when", [("mv", "*/done/*"), ("sync", "*"), ("base64", "-d")])
 def test_a_signal_to_the_group_ends_a_tool(request, shell, flatq, stub, tool, when):
-    """The worker outlives it, and mv, sync or base64 does not. The message is settled nevertheless,
-    and its command not run again."""
+    """The message is settled nevertheless, and its command not run again."""
     if tool == "sync":
         shutil.rmtree(flatq.spool)
         flatq.env["FLATQ_SYNC"] = "on"
@@ -571,8 +563,7 @@ BEFORE = [("setsid", AT_BIRTH % "kill -TERM $PPID $$", 0),
 
 @pytest.mark.parametrize("program, script, tries", BEFORE, ids=["job", "killed", "taken"])
 def test_a_job_that_is_ended_before_the_command_begins(shell, flatq, stub, program, script, tries):
-    """By TERM, as the worker, since both are in one group, or as it has taken the message: nobody
-    has seen that, and it was no try. By KILL alone: the helper tells the worker."""
+    """By TERM, as the worker: that was no try. By KILL alone: the helper tells the worker."""
     stub(program, script)
     push(flatq, b"x")
     done = flatq("work", "-n", "1", "-d", "0", "--", "touch", "ran", check=0)
@@ -582,8 +573,7 @@ def test_a_job_that_is_ended_before_the_command_begins(shell, flatq, stub, progr
 
 @pytest.mark.parametrize("when", share("hup", range(1, 13), 2))
 def test_a_signal_is_heard_at_any_time(flatq, spool, when):
-    """HUP comes as the worker has started a process, or a moment later: it looked for signals, and
-    begins to wait. It gives the message back at once."""
+    """Also just before the worker begins to wait."""
     push(flatq, b"first", "-t", "3600")
     words = flatq.command("work", "--", "sleep", "100")
     process = subprocess.Popen([need("strace"), "-qq", "-o", "/dev/null", "-e",
@@ -620,8 +610,8 @@ def test_a_killed_worker_gives_back_to_another_at_once(shell, flatq, spool, hold
 
 @pytest.mark.parametrize("how", ["worker", "group", "helper, then worker", "no fork"])
 def test_a_dead_worker_leaves_no_command(shell, flatq, spool, hold, how):
-    """Nor what that has started. `kill -9 %1`, or `timeout -s KILL`; the worker soon after its
-    helper, which it has replaced at once; neither of them can start a process from now on."""
+    """Nor what that has started: also if it dies soon after its helper, or neither can start a
+    process any more."""
     push(flatq, b"x")
     process, pid = working(flatq, hold, script=TWO)
     helper = helper_of(process.pid)
