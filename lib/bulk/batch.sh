@@ -3,7 +3,7 @@
 need engine/slip engine/lock engine/sync engine/state engine/key
 
 # batch_putback DIRECTORY [WHY] - put slips back to wal/ and flat files to their place, with one
-# more try, unless the batch is settled; return 0 only if nothing is left to put back
+# more try, unless the batch is settled
 batch_putback() {
   batch_why=${2:-dead}
   under_lock batch_putback_locked "$1"
@@ -19,10 +19,8 @@ batch_putback_locked() {
   [ "$batch_why" = boot ] || queue_conf || return
   # A marker is created under the lock, so it does not come meanwhile
   there "$q/done/${1##*/}"
-  case $? in
-  0) return 0 ;;
-  74) return 74 ;;
-  esac
+  batch_code=$?
+  [ $batch_code -eq 1 ] || return $batch_code
   for batch_path in "$1"/*; do
     batch_name=${batch_path##*/}
     [ -e "$batch_path" ] || break
@@ -41,8 +39,8 @@ batch_putback_locked() {
   rmdir "$1" || absent "$1" || disk_failed "$q/out"
 }
 
-# batch_read DIRECTORY - of a settled batch or segment, set batch_bodies to the ids of its slips,
-# and batch_keys to `KEY ID` of each key
+# batch_read DIRECTORY - set batch_bodies to the ids of the slips in a batch or segment, and
+# batch_keys to `KEY ID` of each key in it
 batch_read() {
   need engine/flat engine/proof
   names_in "$1" || return
@@ -70,8 +68,8 @@ batch_read() {
     { why="queue '$queue': keys cannot be read"; return 74; }
 }
 
-# batch_remove DIRECTORY [NAME ...] - after batch_read, remove the bodies, then the batch or
-# segment, which alone knows them; with it, other NAMEs that lie beside it
+# batch_remove DIRECTORY [NAME ...] - after batch_read, remove the bodies, then the batch or segment
+# and the NAMEs beside it
 batch_remove() {
   batch_path=$1
   shift
@@ -80,7 +78,7 @@ batch_remove() {
     disk_failed "${batch_path%/*}"
 }
 
-# batch_sweep NAME - remove a settled batch, after the keys of its messages
+# batch_sweep NAME - remove a settled batch
 batch_sweep() {
   need engine/proof
   # CRASH: the batch may be removed already, and its marker not yet
@@ -106,8 +104,8 @@ claims_recover() {
   done
 }
 
-# lines_short - a filter in front of awk, since mawk's time is the square of a line's length: break
-# lines into pieces. The last one ends with `~`; a NUL, which some awks drop, becomes `*`
+# lines_short - break lines into pieces, since mawk's time is the square of a line's length. The
+# last piece ends with `~`; a NUL, which some awks drop, becomes `*`
 lines_short() {
   tr '\000~' '**' | sed 's/$/~/' | fold -b -w 4000
 }

@@ -7,8 +7,8 @@
 
 need engine/slip engine/sync engine/proof engine/flat engine/reclaim bulk/batch bulk/take
 
-# claim_open NAME - set `claim` to NAME's directory, claim_settled, and claim_names to all segments
-# and marks, in order; return 66 if NAME never claimed anything here
+# claim_open NAME - set `claim` to NAME's directory, claim_settled, and claim_names to its segments
+# and marks, in order; 66: NAME never claimed anything here
 claim_open() {
   case $1 in
   '' | -* | *[!A-Za-z0-9_-]*)
@@ -34,15 +34,8 @@ claim_open() {
   esac
 }
 
-# claim_make - create the directory of a new name
-claim_make() {
-  mkdir -p "$claim" && file_mark "$claim/settled.000000000000" || { disk_failed "$q"; return; }
-  claim_settled=000000000000
-  sync_paths "$claim" "$q/claimed" "$q"
-}
-
-# claim_recover - remove segments that are settled or have become flat files. Set `segments` to
-# those that are held, claim_held to the number of their messages, and claim_next to the next offset
+# claim_recover - remove segments that are settled or have become flat files. Set `segments` to the
+# others, claim_held to the number of their messages, and claim_next to the next offset
 # shellcheck disable=SC2086 # names without blanks
 claim_recover() {
   claim_next=$claim_settled claim_held=0 claim_over='' claim_marks='' segments=
@@ -67,7 +60,7 @@ claim_recover() {
     claim_held=$((claim_held + segment_count))
     [ "$segment_count" = 0 ] || segments="$segments $segment"
   done
-  # CRASH: the same: a power cut could undo the rename of settled.OFFSET, but not the removal
+  # CRASH: the same, of the rename of settled.OFFSET
   [ -z "$claim_over$claim_marks" ] || sync_paths "$claim" || return
   for segment in $claim_over; do
     batch_read "$claim/$segment" && keys_remove "$batch_keys" || return
@@ -77,8 +70,7 @@ claim_recover() {
   [ -z "$claim_marks" ] || (cd "$claim" && exec rm -f $claim_marks) || disk_failed "$claim"
 }
 
-# segment_parse NAME - set segment_offset, segment_count and segment_end; return 1 if NAME is not a
-# segment's
+# segment_parse NAME - set segment_offset, segment_count and segment_end; 1: no segment's name
 segment_parse() {
   segment_count=${1#????????????.} segment_count=${segment_count%.flat} segment_offset=${1%%.*}
   case $segment_offset.$segment_count in
@@ -91,8 +83,8 @@ segment_parse() {
 
 # claim_more COUNT - claim until COUNT messages are held, or nothing is ready; durable when it
 # returns. 66, 69: nothing is held.
-# CRASH: until it is renamed, a segment is a batch, which comes back once its owner is dead. The
-# batch is synced before, so after a power cut too a segment has all its messages
+# CRASH: until it is renamed, a segment is a batch, which comes back. It is synced before the
+# rename, so a segment has all its messages after a power cut too
 claim_more() {
   claim_new=0 claim_code=66 why="nothing is claimed as '${claim##*/}'"
   # Take as many as lie in one place: a segment costs three processes and two syncs
@@ -150,8 +142,7 @@ claim_flatten() {
   segments=$claim_flat
 }
 
-# claim_write - write a flat file to claim_stage for each priority of the slips in `names`, and for
-# each large message
+# claim_write - write to claim_stage a flat file for each priority in `names`, and large message
 claim_write() {
   claim_run='' claim_priority=
   # The last word, no slip, ends the last run
@@ -193,17 +184,15 @@ claim_settle() {
   wake "$q/room" $((claim_new - claim_held))
 }
 
-# claim_ends OFFSET - rename settled.OFFSET: all before OFFSET is settled; and remove that, once the
-# rename is synced
+# claim_ends OFFSET - rename settled.OFFSET: all before OFFSET is settled; then remove that
 claim_ends() {
   rename_path "$claim/settled.$claim_settled" "$claim/settled.$1" ||
     { disk_failed "$claim"; return; }
   claim_open "${claim##*/}" && claim_recover
 }
 
-# claim_back - give back all that is held, to its old place in the order; its offsets stay used.
-# CRASH: a segment becomes a batch by one rename, synced before a message leaves it, and a batch
-# comes back once its owner is dead: so a segment is whole or does not exist, after a power cut too
+# claim_back - give back all that is held; its offsets stay used. CRASH: a segment becomes a batch
+# by one rename, synced before a message leaves it: so it is whole or gone, after a power cut too
 claim_back() {
   [ "$claim_settled" != "$claim_next" ] || return 0
   claim_mark || return

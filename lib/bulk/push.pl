@@ -1,9 +1,8 @@
-# push.pl - write the flat files of a bulk push in perl, in half the time of bulk_lines and
-# push.awk, which serve import, and where perl or MIME::Base64 is missing
+# push.pl - write the flat files of a bulk push, much faster than bulk_lines and push.awk, which
+# serve import, and where perl or MIME::Base64 is missing: then it exits with 3, and reads nothing
 #
-# Variables of the environment: FLATQ_END, what ends a message, `l` a newline or `0` a NUL; the
-# others, and what it prints, as in push.awk. Exits with 3, before it reads anything, if
-# MIME::Base64 is missing; 65 if a message is too large; 74 if a read or a write failed.
+# FLATQ_END is what ends a message, `l` a newline or `0` a NUL. The other variables of the
+# environment, what it prints and its exit codes are those of push.awk.
 
 use strict;
 eval { require MIME::Base64 } or exit 3;

@@ -6,8 +6,7 @@ need bulk/batch
 
 # bulk_push l|0|import QUEUE - store each line of standard input (0: each piece that ends with a
 # NUL; import: what lib/import reads). Reads push_priority push_lease push_wait push_length; sets
-# bulk_count, bulk_first, bulk_last. All enter in order, before the answer; a crash in between
-# leaves the first ones. 65: one is larger than FLATQ_MOST_BYTES; nothing is stored
+# bulk_count, bulk_first, bulk_last. All enter in order; a crash in between leaves the first ones
 bulk_push() {
   queue_open "$2" make || return
   clock_read
@@ -32,7 +31,7 @@ bulk_stopped() {
   end_by "$1"
 }
 
-# bulk_write - write the messages to flat files in the stage; import has counted them before
+# bulk_write - write flat files to the stage; import has counted its messages before
 bulk_write() {
   [ "$bulk_mode" = import ] || { bulk_receive && bulk_count_messages; } || return
   [ "$bulk_count" != 0 ] || return 0
@@ -61,18 +60,18 @@ bulk_receive() {
   return 65
 }
 
-# bulk_count_messages - set bulk_count, and bulk_bytes to the size of all messages together. If a
-# count is cut short, bulk_flats_make finds another sum
+# bulk_count_messages - set bulk_count, and bulk_bytes to the size of all messages. If a count is
+# cut short, bulk_flats_make finds another sum
 bulk_count_messages() {
-  bulk_uncounted="queue '$queue': messages cannot be counted"
+  why="queue '$queue': messages cannot be counted"
   bulk_count=$(bulk_ends <"$bulk_raw") && bulk_last=$(tail -c 1 "$bulk_raw" | bulk_ends) &&
-    is_number "${bulk_count##* }" 999999999999 && bulk_count=$number ||
-    { why=$bulk_uncounted; return 74; }
-  bulk_bytes=$((bulk_size - bulk_count))
+    is_number "${bulk_count##* }" 999999999999 || return 74
+  bulk_count=$number bulk_bytes=$((bulk_size - number))
+  [ "$bulk_size" != 0 ] || return 0
   # The last message may have no end
-  [ "${bulk_last##* }" != 0 ] || [ "$bulk_size" = 0 ] || bulk_count=$((bulk_count + 1))
+  [ "${bulk_last##* }" != 0 ] || bulk_count=$((bulk_count + 1))
   # Bytes have come, so there is a message
-  [ "$bulk_count" != 0 ] || [ "$bulk_size" = 0 ] || { why=$bulk_uncounted; return 74; }
+  [ "$bulk_count" != 0 ] || return 74
 }
 
 # bulk_ends - a filter that counts the ends of messages
@@ -107,7 +106,7 @@ bulk_flats_make() {
   return 74
 }
 
-# bulk_flats - run the program that writes the flat files; it prints what push.awk does
+# bulk_flats - write the flat files; print what push.awk does
 bulk_flats() {
   if [ "$bulk_mode" != import ] && command -v perl >/dev/null; then
     perl "$lib/bulk/push.pl" <"$bulk_raw"
@@ -119,8 +118,7 @@ bulk_flats() {
     bulk_awk -f "$lib/bulk/push.awk"
 }
 
-# bulk_blocks - create the blocks of the stage, by the ids that bulk_count messages get; set
-# bulk_first
+# bulk_blocks - create the blocks of the stage, by the messages' ids; set bulk_first
 bulk_blocks() {
   unpad "$ids_first"
   bulk_first=$unpadded bulk_block=$((unpadded / 100000))
@@ -140,9 +138,8 @@ bulk_whole() {
     [ "$bulk_found" = "$bulk_size" ]
 }
 
-# bulk_lines - a filter that prints each message as push.awk reads it. A message that is too large
-# is cut a little over FLATQ_MOST_BYTES, so that it does not fill the memory. Some awks drop a NUL,
-# so od passes the bytes as numbers
+# bulk_lines - print each message as push.awk reads it, but cut one that is too large a little over
+# FLATQ_MOST_BYTES, so that it does not fill the memory. Some awks drop a NUL, so od passes numbers
 bulk_lines() {
   od -An -v -tu1 | bulk_awk '
     function flush() {
@@ -180,8 +177,8 @@ bulk_lines() {
     END { if (open) flush() }'
 }
 
-# bulk_enter - move the flat files of bulk_path, a block of the stage, into the block bulk_block of
-# queue/; mv renames nothing to `/.` if that is not there
+# bulk_enter - move the flat files of bulk_path, a block of the stage, to bulk_block, one of queue/.
+# mv renames nothing to `/.` if that is not there
 bulk_enter() {
   mkdir -p "$bulk_block" || return
   set --
@@ -194,8 +191,8 @@ bulk_enter() {
   rmdir "$bulk_path"
 }
 
-# bulk_torn CODE - a rename or a sync has failed with CODE: return CODE, and say so if a part of the
-# messages may have entered the queue
+# bulk_torn CODE - a rename or a sync has failed: return CODE, and say so if a part of the messages
+# may have entered the queue
 bulk_torn() {
   set -- "$1" "$bulk_stage"/*/*
   if [ ! -e "$2" ] || [ $# -le "$bulk_flat_count" ]; then
@@ -205,7 +202,7 @@ bulk_torn() {
   return "$1"
 }
 
-# bulk_commit - under the lock, move the flat files of every block of the stage to their place
+# bulk_commit - under the lock, move the flat files of the stage to their place
 bulk_commit() {
   queue_conf || return
   push_need=$bulk_count push_key='' push_dup=''

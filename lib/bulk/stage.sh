@@ -1,5 +1,5 @@
-# bulk/stage.sh - take in flat files that another program has written beside a queue, such as the
-# sink of flatq.spark, which sources it in a shell whose $0 is `push`
+# bulk/stage.sh - take in flat files that another program has written beside a queue: the sink of
+# flatq.spark sources it in a shell whose $0 is `push`
 #
 # Order: 1 `ids` reserves ids; 2 the program writes a stage with these, and syncs it; 3 `room`; 4 it
 #        notes that it is going to enter the stage, and syncs the note; 5 `enter` renames flat file
@@ -18,8 +18,8 @@ stage() {
   "stage_$stage_step" "$@" || die $? "$why"
 }
 
-# stage_ids COUNT QUEUE - reserve COUNT ids; print the first, the time by the spool's clock in
-# hundredths of a second, and how many messages and bytes a flat file has at most
+# stage_ids COUNT QUEUE - reserve COUNT ids; print the first, the spool's time in hundredths of a
+# second, and how many messages and bytes a flat file has at most
 stage_ids() {
   name_check "$2" && ids_block $((($1 + 999) / 1000)) || return
   clock_epoch "$now"
@@ -39,8 +39,8 @@ stage_room() {
   return $stage_code
 }
 
-# stage_enter QUEUE STAGE NONCE COUNT BYTES FIRST WAIT - move what is in the directory STAGE into
-# the queue, as soon as there is room
+# stage_enter QUEUE STAGE NONCE COUNT BYTES FIRST WAIT - move what is in STAGE into the queue, as
+# soon as there is room
 stage_enter() {
   queue_open "$1" make || return
   bulk_stage=$2 nonce=$3 bulk_count=$4 bulk_bytes=$5 bulk_first=$6 bulk_last='the last one'

@@ -1,14 +1,13 @@
 # bulk/take.sh - take many messages at once: whole flat files, or runs of single messages
 #
-# They lie in a batch, out/batch.PID-TIME.NONCE.0/, under their old names. A marker in done/ with
-# its name settles it; without one, they come back when the owner is dead.
+# They lie in a batch (bulk/batch.sh), under their old names. A marker in done/ with its name
+# settles it; without one, they come back when the owner is dead.
 
 need engine/slip engine/lock engine/take engine/back engine/proof engine/flat engine/reclaim
 need engine/piped bulk/batch
 
 # bulk_choose MOST QUEUE ... - move up to MOST messages of the first queue that has any into a
-# batch; set `batch`, bulk_got, bulk_names and, for single messages, bulk_ids. Returns as
-# take_message
+# batch; set `batch`, bulk_got, bulk_names and, for single messages, bulk_ids. As take_message
 bulk_choose() {
   bulk_most=$1 take_looked=
   shift
@@ -40,7 +39,7 @@ batch_new() {
   batch=batch.$$-$now.$nonce.000000000000
 }
 
-# batch_make - create a new batch of ours in out/
+# batch_make - create a batch of this process
 batch_make() {
   batch_new
   mkdir "$q/out/$batch" || disk_failed "$q/out"
@@ -52,7 +51,7 @@ bulk_move() {
   (cd "$q/$bulk_place" && exec mv -f $bulk_names "$q/out/$batch/")
 }
 
-# bulk_singles - take the single messages of bulk_place that come before all others; 66: look again
+# bulk_singles - take the messages of bulk_place that come before all others; 66: look again
 bulk_singles() {
   queue_scan "$q/$bulk_place"
   for bulk_path in "$q/$bulk_place"/*; do
@@ -93,8 +92,7 @@ bulk_sift() {
     letters_of "$slip_size"
     bulk_found=${1-}.${2-}
     [ "${2-}" != "$slip_id" ] || shift 2
-    [ ${#slip_delay} -lt 10 ] || need engine/expire
-    if [ ${#slip_delay} -eq 10 ] && slip_expired; then
+    if [ ${#slip_delay} -eq 10 ] && need engine/expire && slip_expired; then
       message_expire "$q/out/$batch/$bulk_name" || [ $? -eq 66 ] || return
       continue
     fi
@@ -114,8 +112,8 @@ bulk_sift() {
   [ "$bulk_got" -gt 0 ] || { rmdir "$q/out/$batch"; return 66; }
 }
 
-# bulk_flats - take flat files, from the first on, as long as no other message belongs between them;
-# at most 200, since what a killed drain held is delivered again. 66: look again
+# bulk_flats - take flat files as long as no other message belongs between them; at most 200, since
+# what a killed drain held is delivered again. 66: look again
 bulk_flats() {
   # queue_unfold sets aside what is not a flat file
   bulk_name=$scan_name
@@ -140,7 +138,7 @@ bulk_flats() {
   block_leave "${bulk_place#queue/}"
 }
 
-# bulk_print - write out the batch's messages in order, in the form that bulk_mode says
+# bulk_print - write out the batch in the form that bulk_mode says
 bulk_print() {
   door_reply large || return
   if [ "$bulk_mode" = 6 ]; then bulk_coded; else piped 'base64 -d' bulk_coded; fi ||
@@ -153,7 +151,7 @@ bulk_not_printed() {
 }
 
 # bulk_coded - print each message as a line of base64, and its end as another: base64 -d accepts
-# pieces that were padded one by one. Not by awk: mawk's time is the square of a line's length
+# pieces that were padded one by one. Not by awk (lines_short)
 # shellcheck disable=SC2086 # names without blanks
 bulk_coded() {
   set -- -e 's/^[0-9a-z.-]*[[:blank:]]//'
@@ -170,7 +168,7 @@ AA==/' ;;
   fi
 }
 
-# bulk_measure - print a line with the number of bytes that bulk_print will write
+# bulk_measure - print the number of bytes that bulk_print will write
 # shellcheck disable=SC2086 # names without blanks
 bulk_measure() {
   bulk_sum=$(
@@ -185,7 +183,7 @@ bulk_measure() {
 }
 
 # bulk_received - return 0 if the client has received the batch: without -a, as far as a door can
-# see; with -a, once it has sent a line `ok`, after our line `sent`, which says that all was sent
+# see; with -a, once it has answered our line `sent` by `ok`
 bulk_received() {
   [ -n "${bulk_asks:-}" ] || { door_delivered; return; }
   door_waits 3600
@@ -195,7 +193,7 @@ bulk_received() {
   door_waits 0 || :
 }
 
-# bulk_pop l|0|6 COUNT SECONDS QUEUE ... - write out and settle up to COUNT messages; wait up to
+# bulk_pop l|0|6 COUNT SECONDS QUEUE ... - write out and settle up to COUNT messages; wait for
 # SECONDS for the first
 bulk_pop() {
   bulk_mode=$1 bulk_left=$2 take_seconds=$3
@@ -247,7 +245,7 @@ bulk_log() {
   log_line "$1" - 1 0 0 "bulk-$2"
 }
 
-# bulk_held - return 0 if the batch is still ours; 66: others have it, no fault of the disk; 74
+# bulk_held - return 66 if others have the batch, 74 if that is unknown
 bulk_held() {
   expect_path "$q/out/$batch" "queue '$queue': what was taken is no longer yours"
 }

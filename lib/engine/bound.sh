@@ -11,11 +11,10 @@ push_enter() {
   push_code=$?
   if [ $push_code -eq 66 ] && [ "${push_wait:-0}" != 0 ]; then
     need engine/wait
-    unlock_queue
     clock_read
     clock_add "$push_wait" "$now"
     wait_begin room || return
-    wait_until "$later" : push_try_again :
+    wait_until "$later" : push_try :
     push_code=$?
     wait_end
     # This wake was for somebody else
@@ -28,7 +27,8 @@ push_enter() {
   [ -z "$push_key" ] || { need engine/key; key_enter; }
 }
 
-# push_try - take the lock, and look whether the push may store its messages; 66: the queue is full
+# push_try - take the lock, and look whether the push may store its messages. 66: the queue is full;
+# then the lock is given back, since wait_until sleeps
 push_try() {
   lock_queue || return
   # RACE: bound and `closed` may have changed while we waited
@@ -45,11 +45,6 @@ push_try() {
     [ -z "$push_dup" ] || return 0
   fi
   queue_room "$push_need"
-}
-
-# push_try_again - the TAKE of wait_until: give the lock back before the next sleep
-push_try_again() {
-  push_try
   push_code=$?
   [ $push_code -ne 66 ] || unlock_queue
   return $push_code

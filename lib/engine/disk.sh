@@ -1,9 +1,14 @@
 # engine/disk.sh - why a write failed
 
-# disk_why DIRECTORY [WHAT] - see disk_failed
+# disk_why DIRECTORY [WHAT] - see disk_failed. The shell does not say why: write again with tools
 disk_why() {
   [ $# -gt 1 ] || set -- "$1" "queue '$queue'"
-  disk_reason "$1"
+  reason=$(disk_try "$1" 3>&1 | sed -n 's/^[^:]*: .*: \([A-Z][^:]*\)$/\1/p' | tail -n 1)
+  case $reason in
+  'No space'* | *quota* | *Quota*) reason='no space left' ;;
+  '') [ -w "$1" ] || reason='not writable' ;;
+  esac
+  reason=${reason:-input or output failed}
   why="$2: $reason"
   case $reason in
   *ermission* | *'not permitted'* | 'not writable') return 77 ;;
@@ -13,16 +18,6 @@ disk_why() {
     why="$2: $reason" ;;
   esac
   return 74
-}
-
-# disk_reason DIRECTORY - set `reason` to why a write there has failed: write with tools that tell
-disk_reason() {
-  reason=$(disk_try "$1" 3>&1 | sed -n 's/^[^:]*: .*: \([A-Z][^:]*\)$/\1/p' | tail -n 1)
-  case $reason in
-  'No space'* | *quota* | *Quota*) reason='no space left' ;;
-  '') [ -w "$1" ] || reason='not writable' ;;
-  esac
-  reason=${reason:-input or output failed}
 }
 
 # disk_try DIRECTORY - write 64 KiB to a new file there, or make a directory; errors go to

@@ -21,7 +21,8 @@ key_hash() {
   slip_key=k${sum%????????}
 }
 
-# key_find_dup - key_find for slip_key; keeps id, slip_id, slip_size and slip_key
+# key_find_dup - set push_dup to the id of the message that has slip_key, if any; keeps id, slip_id,
+# slip_size and slip_key
 key_find_dup() {
   set -- "$id" "$slip_id" "$slip_size" "$slip_key"
   key_find "$slip_key"
@@ -30,7 +31,7 @@ key_find_dup() {
   [ $key_code -eq 66 ] || return $key_code
 }
 
-# key_find KEY - set push_dup to the id of the message that has the KEY; return 66 if none has it
+# key_find KEY - key_find_dup; return 66 if no message has the KEY
 key_find() {
   need engine/state engine/reclaim
   key_look "$1" || return
@@ -43,12 +44,7 @@ key_find() {
   done
   # CRASH: a push may have been killed between key and slip: look for the message
   [ "$key_is" = yes ] || message_anywhere "$2" || return
-  key_lives "$@" && push_dup=$3
-}
-
-# key_lives KEY PADDED ID - return 66 if the message that has the KEY is settled after all. The
-# names of batches and claims do not show their ids: finish removing them
-key_lives() {
+  # It may be settled. The names of batches and claims do not show their ids: finish removing them
   files_below "done" claimed || return
   key_swept=
   for key_path in $names; do
@@ -61,10 +57,12 @@ key_lives() {
       claim_open "${key_path#*/}" && claim_recover || return 74 ;;
     esac
   done
-  [ -n "$key_swept" ] || return 0
-  queue_sweep || return 74
-  key_look "$1" || return
-  [ "$key_id" = "$3" ] || return 66
+  if [ -n "$key_swept" ]; then
+    queue_sweep || return 74
+    key_look "$1" || return
+    [ "$key_id" = "$3" ] || return 66
+  fi
+  push_dup=$3
 }
 
 # key_enter - write the id of the message that is about to get its slip to keys/KEY

@@ -195,13 +195,6 @@ wake_some() {
   done
 }
 
-# wake_queue QUEUE - wake a process that waits for a message of QUEUE. Leaves q, which a trap needs
-wake_queue() {
-  name_check "$1" && name_to_disk "$1" || return
-  set -- "$FLATQ_DIR/$name_disk"
-  wake "$1/wait"
-}
-
 # wait_sweep [boot] - remove what killed waiters have left; at a boot, all are dead
 wait_sweep() {
   sweep_all=${1:-}
@@ -260,7 +253,7 @@ wait_leave() {
   wait_end
   for wait_queue in $wait_queues; do
     [ "$take_code" -eq 0 ] && [ "$wait_queue" = "$wait_found" ] && [ -z "$wait_late" ] ||
-      wake_queue "$wait_queue"
+      { name_to_disk "$wait_queue"; wake "$FLATQ_DIR/$name_disk/wait"; }
   done
 }
 

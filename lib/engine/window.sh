@@ -5,9 +5,9 @@
 #   buried/THOUSANDS/TENS/WHEN.SLIP.REASON     WHEN it was buried
 #
 # WHEN is in hundredths of a second: of buried/ since 1970; of delayed/ since this boot or, for what
-# was delayed before it, since SINCE, the wall clock's time of its own boot (boot_delayed). TENS is
-# WHEN without its last three digits, THOUSANDS without its last five. Earlier versions had buried
-# messages in buried/ itself, and in delayed/ counted since 1970: THOUSANDS does not begin with 0.
+# was delayed before it, since SINCE, the wall clock's time of its own boot (boot_delayed). TENS
+# lacks the last three digits of WHEN, THOUSANDS the last five. Earlier versions had buried messages
+# in buried/ itself, and in delayed/ counted since 1970: THOUSANDS does not begin with 0.
 
 need engine/clock
 
@@ -41,34 +41,28 @@ delay_place() {
 # while it returns 66, and return its last code; remove empty windows. 74: one cannot be listed
 windows() {
   window_call=$2
-  for window_top in "$q/$1"/*; do
-    window_in "$window_top" window_below
-    window_code=$?
-    [ $window_code -eq 66 ] || return $window_code
-  done
-  return 66
+  window_each "$q/$1"/*
 }
 
-# window_below PATH ... - call window_call for the messages in these directories
-window_below() {
+# window_each PATH ... - windows in these directories
+window_each() {
   for window_path in "$@"; do
-    window_in "$window_path" "$window_call"
+    window_in "$window_path"
     window_code=$?
     [ $window_code -eq 66 ] || return $window_code
   done
   return 66
 }
 
-# window_in PATH FUNCTION - call FUNCTION for what is in PATH, or window_call for PATH, a file
+# window_in PATH - windows in one directory, or for a file that lies beside them
 window_in() {
   [ -e "$1" ] || return 66
   [ -d "$1" ] || { "$window_call" "$1"; return; }
   for window_try in 1 2 3; do
-    set -- "$1" "$2" "$1"/*
-    if [ -e "$3" ]; then
-      window_next=$2
-      shift 2
-      "$window_next" "$@"
+    set -- "$1" "$1"/*
+    if [ -e "$2" ]; then
+      shift
+      if [ -d "$1" ]; then window_each "$@"; else "$window_call" "$@"; fi
       return
     fi
     # RACE: a message may have come, or another verb has removed the directory, which was empty then
