@@ -114,8 +114,11 @@ bulk_flats() {
     # 3: it has no MIME::Base64
     [ $bulk_code -eq 3 ] || return $bulk_code
   fi
-  if [ "$bulk_mode" = import ]; then import_lines; else bulk_lines <"$bulk_raw"; fi |
-    bulk_awk -f "$lib/bulk/push.awk"
+  if [ "$bulk_mode" = import ]; then
+    import_read messages <"$import_file"
+  else
+    bulk_lines <"$bulk_raw"
+  fi | bulk_awk -f "$lib/bulk/push.awk"
 }
 
 # bulk_blocks - create the blocks of the stage, by the messages' ids; set bulk_first

@@ -18,8 +18,7 @@ take_stopped() {
   trap - HUP INT TERM
   # It is settled: finish as if the signal had come a moment later
   [ -z "$taken" ] || ! is_settled "$taken" || return 0
-  # The signal may have come before we had recovered: whoever takes the lock again does that first
-  # (R3)
+  # As in bulk_stop (R3)
   [ -z "$lock_held" ] || { need engine/lock; unlock_queue; }
   take_back
   [ -z "${wait_fifo:-}" ] || { need engine/wait; wait_end; }

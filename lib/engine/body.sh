@@ -3,8 +3,8 @@
 
 need engine/slip engine/proof engine/piped
 
-# body_look - return 0 if the body of the message in the slip_ variables is whole, 1 if it is
-# damaged or not there, 74 if it cannot be read, 75 if only a program has failed
+# body_look - return 0 if the body is whole, 1 if it is damaged or not there, 74 if it cannot be
+# read, 75 if only a program has failed
 body_look() {
   there "$q/body/$slip_id" || return
   letters_of "$slip_size"
@@ -33,8 +33,7 @@ body_fault() {
   esac
 }
 
-# body_bury - bury `slip_path` if nobody can have it, and set body_said; return 1 if it may be put
-# back
+# body_bury - bury `slip_path` if nobody can have it, and set body_said; 1: it may be put back
 body_bury() {
   body_fault && message_bury '' "$body_reason" || return
   body_said="queue '$queue': message $id is $body_reason: buried"

@@ -1,6 +1,6 @@
 # engine/clock.sh - the wall clock, and times of 12 digits, in hundredths of a second
 
-# clock_add SECONDS TIME - set `later` to their sum. More than nine years count as nine years
+# clock_add SECONDS TIME - set `later` to their sum; nine years later at most
 clock_add() {
   clock_add=$1
   [ "$clock_add" -le 300000000 ] || clock_add=300000000
@@ -18,7 +18,7 @@ clock_move() {
   moved=$padded
 }
 
-# clock_split TIME - set clock_s to its seconds, a number, and clock_c to two digits of hundredths
+# clock_split TIME - set clock_s to its seconds, and clock_c to two digits of hundredths
 clock_split() {
   clock_c=${1#"${1%??}"}
   unpad "${1%??}"
@@ -34,7 +34,7 @@ clock_between() {
   [ "$between_c" -ge 0 ] || between_s=$((between_s - 1)) between_c=$((between_c + 100))
 }
 
-# clock_wall - set wall_epoch to the wall clock's time of the boot, by `date`; return 1 if it fails
+# clock_wall - set wall_epoch to the wall clock's time of the boot; return 1 if `date` fails
 clock_wall() {
   is_number "$(date +%s)" 9999999999 || return
   clock_split "$now"
@@ -43,8 +43,8 @@ clock_wall() {
   [ $wall_epoch -ge 0 ] || wall_epoch=0
 }
 
-# clock_date - read `now`, and set wall_ahead to the hundredths of a second that the wall clock is
-# ahead of it; return 1 if `date` fails
+# clock_date - read `now`, and set wall_ahead to the hundredths that the wall clock is ahead of it;
+# return 1 if `date` fails
 clock_date() {
   clock_said=$(exec date +%s.%N 9>&-)
   clock_read
@@ -58,8 +58,8 @@ clock_date() {
   wall_ahead=$((number * 100 + 1${clock_c%"${clock_c#??}"} - 100 - unpadded))
 }
 
-# clock_follow - once in 100 s, let the spool's wall clock follow the system's if they differ by
-# over a minute: set epoch, note it in the record of this boot, and return 0
+# clock_follow - once in 100 s: if the spool's wall clock differs from the system's by over a
+# minute, set epoch, note it in the record of this boot, and return 0
 clock_follow() {
   [ "${clock_followed:-}" != "${now%????}" ] || return
   clock_followed=${now%????}

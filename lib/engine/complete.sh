@@ -3,7 +3,7 @@
 
 need engine/queues engine/usage
 
-# complete_words WORD ... - print what the last WORD can become, each with a tab and what it means
+# complete_words WORD ... - print what the last WORD can become: each, a tab, and what it means
 complete_words() {
   complete_far='' complete_verb=help complete_before=
   while [ $# -gt 1 ]; do
@@ -28,8 +28,7 @@ complete_words() {
   complete_say help 'print the help of a verb'
 }
 
-# complete_header VERB - print its options; set `title`, and complete_takes to what complete_before
-# takes
+# complete_header VERB - print its options; set `title`; complete_takes: what complete_before takes
 complete_header() {
   complete_takes=
   {
@@ -85,7 +84,7 @@ complete_after() {
   esac
 }
 
-# complete_queues queue|receipt|both - print the queues, for receipts as `QUEUE:`, and then the ids
+# complete_queues queue|receipt|both - print the queues; for receipts `QUEUE:`, and then the ids
 complete_queues() {
   complete_form=$1
   [ -z "$complete_far" ] && spool_find || return 0

@@ -12,7 +12,7 @@ function local_time(time,  command) {
   return local_times[time]
 }
 function zone(time) { return substr(local_time(time), 21) }
-# One look for a day, unless the clocks change on it: then one for each quarter of an hour
+# Ask once for a day; once for a quarter of an hour if the clocks change on that day
 function date(time,  step, base, part, seconds) {
   base = int(time / 86400) * 86400
   step = zone(base) == zone(base + 86400) ? 86400 : 900

@@ -32,7 +32,7 @@ disk_try() {
   rm -f "$1" || rmdir "$1"
 }
 
-# reader_gone TEXT - return whether a line of base64's errors ends by saying that nobody reads
+# reader_gone TEXT - return whether a line of base64's errors says that nobody reads
 reader_gone() {
   case "$1
 " in

@@ -3,14 +3,14 @@
 #
 # A run is named PRIORITY.FIRST.NONCE, for its first message. A flat file is named
 # PRIORITY.FIRST.LAST.COUNT.TRIES.NONCE: first and last id, number of lines, how often the whole
-# file came back, and the nonce of its run. A line is the slip's name, a tab and the body; TRIES of
-# the file is added to that of the slip. Valid if and only if it has COUNT such lines, each with its
+# file came back, which adds to the TRIES of its slips, and the nonce of its run. A line is the
+# slip's name, a tab and the body. Valid if and only if it has COUNT such lines, each with its
 # newline. A message of large_body bytes or more is alone in its file: no awk reads it.
 
 need engine/slip engine/lock engine/proof engine/sync
 
 # flat_parse NAME - set flat_priority flat_first flat_last flat_count flat_tries flat_nonce,
-# flat_block and `run`; return 1 if NAME is not a flat file's
+# flat_block and `run`; 1: no flat file's name
 flat_parse() {
   case $1 in
   # Another character, a letter outside NONCE, too many fields, TRIES with a zero in front
@@ -26,8 +26,7 @@ flat_parse() {
   flat_block=$1.${2%?????} run=$1.$2.$6
 }
 
-# message_in_flat PATH ID - after flat_parse, return whether the flat file has a line for ID; 74 if
-# it cannot be read
+# message_in_flat PATH ID - after flat_parse, return whether the flat file has a line for ID; 74
 message_in_flat() {
   ! [ "$2" \< "$flat_first" ] && ! [ "$flat_last" \< "$2" ] || return 1
   case $2 in
@@ -63,8 +62,8 @@ ids_of() {
   done
 }
 
-# queue_recover - finish what a killed holder of the lock has begun (R3). By complete listings: if
-# it overlooked the flat file in unfold/, it would undo its run in tmp/, and lose the messages
+# queue_recover - finish what a killed holder of the lock has begun (R3). By complete listings: to
+# overlook the flat file in unfold/ would undo its run in tmp/, and lose the messages
 queue_recover() {
   for recover_path in "$q"/fold/* "$q"/unfold/*; do
     [ -e "$recover_path" ] || continue
@@ -91,12 +90,12 @@ queue_recover() {
   done
 }
 
-# A flat file has at most so many messages, and about so many bytes
+# The most messages of a flat file, and about the most bytes
 flat_lines=500
 flat_bytes=4194304
 
-# queue_fold - if wal/ holds FLATQ_FOLD slips (200) or more, fold runs of one priority, in order, of
-# at least an eighth of that. A message of 100,000 bytes or more stays single
+# queue_fold - if wal/ holds FLATQ_FOLD slips (200) or more, fold runs of one priority, of at least
+# an eighth of that
 queue_fold() {
   is_number "${FLATQ_FOLD:=200}" 999999 && [ "$number" -gt 0 ] || {
     why='FLATQ_FOLD must be a number from 1 to 999999'
@@ -135,7 +134,7 @@ fold_some() {
 
 # fold_finish RUN [new] - write the run's flat file, commit it by one rename, and remove the run.
 # CRASH: before the rename, its file is written again; after it, the flat file with the run's nonce
-# proves the commit. If the file cannot be written (disk full), the run goes forward, to head/ (I2)
+# proves the commit. If the file cannot be written (disk full), the run goes to head/ (I2)
 fold_finish() {
   fold_nonce=${1##*.} fold_at=
   if [ $# -eq 1 ]; then
@@ -143,8 +142,8 @@ fold_finish() {
     fold_at=${names:+$q/$names}
   fi
   if [ -n "$fold_at" ]; then
-    # CRASH: who renamed it may have died before it synced: a power cut could then undo the rename
-    # but not the removal of slips
+    # CRASH: who renamed it may have died before it synced: a power cut could undo the rename, but
+    # not the removal
     sync_paths "${fold_at%/*}" "$q/queue" || return
   else
     names_in "$1" || return
@@ -160,7 +159,7 @@ fold_finish() {
   fold_remove "$1"
 }
 
-# fold_remove RUN - remove bodies and slips of exactly those messages that the flat file fold_at has
+# fold_remove RUN - remove bodies and slips of just those messages that the flat file fold_at has
 fold_remove() {
   flat_parse "${fold_at##*/}" || return 74
   fold_lines=$(exec cut -f 1 "$fold_at" 9>&-) || fold_lines=
@@ -195,8 +194,8 @@ fold_write() {
   sync_paths "$fold_block" "$q/queue"
 }
 
-# flat_write DIRECTORY NONCE SLIP ... - write the flat file of these slips, of one priority and in
-# order; set fold_flat to its name. If it cannot be written, remove it and return 74
+# flat_write DIRECTORY NONCE SLIP ... - write the flat file of these slips; set fold_flat to its
+# name. If it cannot be written, remove it and return 74
 flat_write() {
   flat_place=$1 flat_nonce=$2
   shift 2
@@ -231,9 +230,8 @@ flat_write() {
   return 74
 }
 
-# queue_unfold FLAT - make the messages of a flat file single again. All is written before the first
-# rename: if that fails, the file is in its place. CRASH: before the rename nothing has happened;
-# after it, only the slips in tmp/ must go to head/
+# queue_unfold FLAT - make the messages of a flat file single again. CRASH: all is written before
+# the first rename, and after it, only the slips in tmp/ must go to head/
 queue_unfold() {
   for unfold_from in "$q"/queue/*/"$1"; do break; done
   # RACE: the holder of the lock before us may have done it
@@ -278,7 +276,7 @@ queue_unfold() {
   unfold_finish "$1"
 }
 
-# unfold_alone - write slip and body of the one message in unfold_from; print the body's length
+# unfold_alone - unfold the one message of unfold_from; print the body's length
 unfold_alone() {
   slip=$(exec head -c 256 "$unfold_from" 9>&-) && slip_parse "${slip%%	*}" || return
   unfold_slip=${slip%%	*}
@@ -291,15 +289,14 @@ unfold_alone() {
     printf '%s\n' $((letters + 1))
 }
 
-# unfold_undo RUN - remove the bodies of the slips in this run in tmp/, then the run
+# unfold_undo RUN - remove this run in tmp/, and first the bodies of its slips
 unfold_undo() {
   names_in "$1" || return
   # shellcheck disable=SC2086 # names without blanks
   ids_of $names && bodies_remove $ids && rm -rf "$1" || disk_failed "$q/tmp"
 }
 
-# unfold_whole - whether all bodies together are as long as in the flat file: some awks do not
-# notice a full disk
+# unfold_whole - whether all bodies together are as long as in the flat file (a full disk)
 unfold_whole() {
   ids_of "$unfold_stage"/*
   # shellcheck disable=SC2086 # names without blanks
@@ -311,8 +308,8 @@ unfold_whole() {
   [ "${1:-}" = "$unfold_bytes" ]
 }
 
-# unfold_finish FLAT - move the staged slips to head/; only then remove the flat file. CRASH: who
-# renamed that may have been killed before it synced: a power cut would bring it back beside them
+# unfold_finish FLAT - move the staged slips to head/; only then remove the flat file. CRASH: as in
+# fold_finish, of the rename to unfold/
 unfold_finish() {
   flat_parse "$1" && [ ! -d "$q/unfold/$1" ] || { set_aside "unfold/$1"; return; }
   sync_moving "$q/unfold" "$q/queue/$flat_block" || return

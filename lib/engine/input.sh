@@ -1,7 +1,7 @@
 # engine/input.sh - read a message that ends before standard input does, or is on the command line
 
-# input_text WORD ... - make the words, with blanks between them, standard input, and set
-# text_length. Whoever writes them may be killed: only the length tells
+# input_text WORD ... - make the words standard input, and set text_length: their writer may be
+# killed
 input_text() {
   text_length=$*
   text_length=${#text_length}
@@ -11,8 +11,8 @@ END
 }
 
 # input_encode LENGTH - body_encode for a part of standard input. The left side of a pipe writes a
-# word when it has finished (R6); of a stated length, input_whole sees whether all came. Set
-# push_read to `all` if it was read, whether or not base64 could write it
+# word at its end (R6); of a stated length, input_whole sees whether all came. Set push_read to
+# `all` if it was read, whether or not base64 could write it
 input_encode() {
   encode_said=good
   if [ -n "$1" ]; then
@@ -30,8 +30,7 @@ input_encode() {
   fi
 }
 
-# input_part - print the message: up to the line with the dot (push_dot), or a little over
-# FLATQ_MOST_BYTES
+# input_part - print the message: up to the line with the dot (push_dot), or input_most
 input_part() {
   if [ -z "${push_dot:-}" ]; then
     input_most
@@ -43,8 +42,8 @@ input_part() {
   fi
 }
 
-# input_exact LENGTH [exec] - print LENGTH bytes of standard input, and read none of what follows,
-# as `head -c` may. `exec`: replace the shell that a pipe has started
+# input_exact LENGTH [exec] - print LENGTH bytes of standard input, and read none behind them, as
+# `head -c` may. `exec`: replace the shell that a pipe has started
 input_exact() {
   case $1 in
   0) ;;
@@ -53,8 +52,7 @@ input_exact() {
   esac
 }
 
-# input_ended - return 74 unless a read proves that standard input is at its end: a killed dd does
-# not (R6)
+# input_ended - return 74 unless a read proves that standard input is at its end (R6)
 input_ended() {
   ended_said=$(exec dd bs=1 count=1 2>&1 >/dev/null)
   case $?.$ended_said in
@@ -64,8 +62,8 @@ input_ended() {
   return 74
 }
 
-# blanks_off TEXT MOST - set blanks_left to TEXT without the blanks and tabs around it; return 1 if
-# they are more than MOST. One by one: the time of a pattern for all is quadratic
+# blanks_off TEXT MOST - set blanks_left to TEXT without the blanks and tabs around it; 1: they are
+# more than MOST. One by one: the time of a pattern for all is quadratic
 blanks_off() {
   blanks_left=$1 blanks_count=0
   while [ $blanks_count -le "$2" ]; do
@@ -84,15 +82,14 @@ input_most() {
   head -c "$((FLATQ_MOST_BYTES + 1))"
 }
 
-# input_to_dot - print standard input up to the line with the dot. That line goes to a file in tmp/,
-# which stays empty if it never comes
+# input_to_dot - print standard input up to the line with the dot, which goes to a file in tmp/
 input_to_dot() {
   input_dot='/^\.'${push_cr:+$push_cr*}'$/{w '$push_dot_file
   (cd "$q/tmp" && exec sed -n -e "$input_dot" -e q -e '}' -e p)
 }
 
-# input_whole LENGTH - the body of slip_size bytes is written: return 65 if it is too short or too
-# long or has no dot, 74 if the input was not read in full
+# input_whole LENGTH - return 65 if the body is too short or too long or has no dot, 74 if the input
+# was not read in full
 input_whole() {
   case ${push_dot:+dot}.$encode_said in
   .good | dot.good | dot.dottedgood) ;;
@@ -116,8 +113,7 @@ input_whole() {
   [ -z "${push_dot:-}" ] || input_dotted
 }
 
-# input_dotted - return 65 if the input ended without the line with the dot, 74 if it was not read
-# in full
+# input_dotted - input_whole for the line with the dot
 input_dotted() {
   [ "${encode_said%good}" = dotted ] || { why="queue '$queue': input failed"; return 74; }
   # Without its newline, the dot may have been the first byte of a line that was cut

@@ -1,8 +1,8 @@
 # engine/lock.sh - the lock of a queue: take it, recover first, change files under it
 
 # lock_queue - wait for the queue's lock, on descriptor 9, then finish what a killed holder has
-# begun (R3). Children that write inherit it, so that one which outlives its shell still holds the
-# lock; others get 9>&-
+# begun (R3). Children that write inherit it: one that outlives its shell still holds the lock.
+# Others get 9>&-
 lock_queue() {
   # Opened for reading: that cannot create the lock of a queue that is only being made. Without
   # `command`, a failed exec would end the shell
@@ -19,7 +19,7 @@ lock_queue() {
   # Not before: a trap that comes while flock waits does not hold it
   lock_held=1
   # RACE: the queue may have been dropped, and made again, meanwhile
-  # shellcheck disable=SC3013 # -ef is in every shell that is named in the README
+  # shellcheck disable=SC3013 # every shell of ours has -ef
   [ "$q/lock" -ef "/proc/self/fd/9" ] ||
     { need engine/proof; queue_there 9; } || { lock_code=$?; unlock_queue; return $lock_code; }
   # (R5)
@@ -27,8 +27,8 @@ lock_queue() {
   lock_recover || { lock_code=$?; unlock_queue; return $lock_code; }
 }
 
-# lock_recover - make the places again if a drop was killed, and finish a killed fold or unfold.
-# That runs in `$( )`, since it parses other slips into the slip_ variables of the caller's message
+# lock_recover - make the places again if a drop was killed, and finish a killed fold or unfold, in
+# `$( )`, since that parses other slips into the caller's slip_ variables
 lock_recover() {
   lock_left=
   if [ -e "$q/dropping" ]; then
@@ -54,17 +54,17 @@ lock_recover() {
 }
 
 # drop_wait - called after a failure that a drop may have caused: it removes the places, and makes
-# them again if it finds a message. Return 0 if we have waited for the end of one; 1 if there is
-# none, or we hold the lock; else as lock_queue (69: the queue is gone). RACE: it may have ended
-# before we look, so a caller that gets 1 tries once more
+# them again if it finds a message. Return 0 if we have waited for its end; 1 if there is none, or
+# we hold the lock; else as lock_queue (69: the queue is gone). RACE: it may have ended before we
+# look, so a caller that gets 1 tries once more
 drop_wait() {
   [ -z "$lock_held" ] && [ -e "$q/dropping" ] || return 1
   lock_queue || return
   unlock_queue
 }
 
-# place_first PLACE - set place_name to the first name in fold/ or unfold/. Each of them holds an
-# empty file `~`: a listing without it has failed (R1)
+# place_first PLACE - set place_name to the first name in fold/ or unfold/, where a listing without
+# the file `~` has failed (R1)
 place_first() {
   for place_try in 1 2; do
     place_name='' place_seen=''
@@ -86,7 +86,7 @@ unlock_queue() {
   exec 9>&-
 }
 
-# under_lock FUNCTION [ARGUMENT ...] - run it under the queue's lock, which we may hold already
+# under_lock FUNCTION [ARGUMENT ...] - run it under the lock, which we may hold already
 under_lock() {
   [ -z "$lock_held" ] || { "$@"; return; }
   lock_queue || return
@@ -97,7 +97,7 @@ under_lock() {
   return $under_code
 }
 
-# file_put NAME TEXT - replace the file $q/NAME as a whole. CRASH: the checkpoint clears tmp/
+# file_put NAME TEXT - replace the file $q/NAME as a whole
 file_put() {
   put_path=$q/tmp/$$-$now.put
   printf '%s\n' "$2" >"$put_path" && mv -f "$put_path" "$q/$1"
@@ -110,8 +110,8 @@ bodies_remove() {
   (cd "$q/body" && exec rm -f "$@")
 }
 
-# set_aside PATH - move what is at PATH, below $q, and neither a slip nor a flat file, to
-# tmp/strange.*; remove what disk_try has left. Set strange_shown to what a terminal may be shown
+# set_aside PATH - move PATH, below $q, neither a slip nor a flat file, to tmp/strange.*; remove
+# what disk_try has left. Set strange_shown to what a terminal may be shown
 set_aside() {
   nonce_read
   strange_name=${1##*/}

@@ -29,7 +29,7 @@ take_missed() {
   return 74
 }
 
-# taken_ours - return 66 if it is proved that what was taken is no longer ours, 74 if unknown
+# taken_ours - return 66 if what was taken is no longer ours, 74 if unknown
 taken_ours() {
   expect_path "$q/out/$taken" "queue '$queue': message $id is no longer yours"
 }

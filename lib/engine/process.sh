@@ -1,8 +1,7 @@
 # engine/process.sh - when a process started, and whether the owner of a message is dead
 
-# process_started PID - set `started` to the time when PID started, 12 digits (field 22 of
-# /proc/PID/stat, in hundredths); return 1 if there is no such process, or it has ended and nobody
-# has reaped it
+# process_started PID - set `started` to when PID started, in 12 digits (field 22 of /proc/PID/stat,
+# in hundredths); return 1 if there is no such process, or nobody has reaped it
 process_started() {
   started_over=
   read -r started_line <"/proc/$1/stat" || return 1
@@ -12,7 +11,7 @@ process_started() {
   *) started_line=$(cat "/proc/$1/stat") || return 1 ;;
   esac
   started_line=${started_line##*') '}
-  # shellcheck disable=SC2086 # the words are what is wanted
+  # shellcheck disable=SC2086 # words
   set -- $started_line
   [ $# -ge 20 ] || return 1
   case $1 in
@@ -23,8 +22,8 @@ process_started() {
   started=$padded
 }
 
-# owner_dead PID-TIME - return 0 only if it is proved (R1) that the process PID that lived at TIME
-# is gone. If the PID is in use again, that process started later
+# owner_dead PID-TIME - return 0 only if it is proved (R1) that the PID that lived at TIME is gone:
+# if it is in use again, that process started later
 owner_dead() {
   if process_started "${1%-*}"; then
     [ "$started" \> "${1#*-}" ]

@@ -2,7 +2,7 @@
 # end with 0 only if they have read everything
 #
 # The answers: 66, proved that nothing is there; 74, the system does not say; 0 or 75, something is
-# there or may be: look again. Each function names those that it gives.
+# there or may be: look again.
 
 need engine/slip
 
@@ -32,12 +32,11 @@ $1
 }
 
 # find_names ARGUMENT ... - set `names` to what find prints about these places of the queue; return
-# 74, or 69 if the queue is gone. RACE: find fails if a directory is removed before it enters it:
-# repeat
+# 74, or 69 if the queue is gone
 find_names() {
   for find_try in 1 2 3 4 5 6 7 8; do
     names=$(cd "$q" && exec find "$@" 9>&-) && return 0
-    # RACE: a drop removes places while it tests whether they are empty
+    # RACE: find fails if a directory is removed before it enters it, also by a drop
     need engine/lock
     drop_wait
     [ $? -ne 69 ] || return 69
@@ -46,16 +45,15 @@ find_names() {
   not_listed
 }
 
-# files_below PLACE ... - set `names` to the paths below $q of all files in these places; returns as
-# find_names
+# files_below PLACE ... - find_names of all files in these places
 files_below() {
   find_names "$@" ! -type d ! -name '~' ! -name '*[!!-~]*'
 }
 
-# nothing_ready - return 66 if it is proved that nothing in $q is ready, due, or in out/ and not yet
-# looked at; 0: look again; 74. Of delayed/ list only the directories of thousands, and list it
-# first: what leaves it goes to wal/ (I2). With 66 of a closed queue, proof_delayed is empty only if
-# it is proved that nothing is delayed either: then a pop ends with 69
+# nothing_ready - return 66 if nothing in $q is ready, due, or in out/ and not yet looked at; 0; 74.
+# Of delayed/ list only the directories of thousands, and list it first: what leaves it goes to wal/
+# (I2). With 66 of a closed queue, proof_delayed is empty only if it is proved that nothing is
+# delayed either: then a pop ends with 69
 nothing_ready() {
   proof_delayed=
   find_names delayed wal fold queue unfold head out \( -path 'delayed/*' -prune -o \
@@ -85,7 +83,6 @@ nothing_ready() {
   [ $# -eq 0 ] && [ -e "$q/closed" ] || return 66
   # RACE: a release may have moved a message from wal/ to delayed/ between these listings
   [ -n "$proof_delayed" ] || { nothing_ready again; return; }
-  # A kick, for one, leaves empty directories
   need engine/window
   windows delayed true
   case $? in
@@ -100,9 +97,8 @@ nothing_ready() {
   return $proof_code
 }
 
-# take_nothing - the end of take_message, which saw nothing in take_there: return 0 to look again,
-# 66 if it is proved that nothing is ready, 69 if all are also closed and nothing is delayed. Of
-# what is paused, nothing is handed out
+# take_nothing - the end of take_message, which saw nothing in take_there: return 66, 0, 74, or 69
+# if all are also closed and nothing is delayed
 take_nothing() {
   # shellcheck disable=SC2086 # names without blanks
   queues_nothing $take_there
@@ -122,8 +118,8 @@ take_nothing() {
   clock_read
 }
 
-# queues_nothing QUEUE ... - nothing_ready for all of these; set nothing_delayed if a message of one
-# is delayed. If nothing lies in several queues, one process proves it
+# queues_nothing QUEUE ... - nothing_ready for all of these, by one process if nothing lies in them;
+# set nothing_delayed if a message of one is delayed
 queues_nothing() {
   nothing_paths='' nothing_delayed=
   for nothing_queue in "$@"; do
@@ -164,8 +160,8 @@ nothing_due() {
 flat_like='[0-9][0-9][0-9][0-9][0-9][0-9]'
 flat_like="[0-9][0-9][0-9][0-9]$flat_like.$flat_like$flat_like.$flat_like$flat_like"
 
-# not_below ID PLACE ... - return 66 if it is proved that the message with the 12-digit ID is not in
-# these places, or settled; 0: it is there, or was; 74
+# not_below ID PLACE ... - return 66 if the message with the 12-digit ID is not in these places, or
+# settled; 0; 74
 not_below() {
   like_id=$1
   shift
@@ -179,8 +175,8 @@ not_below() {
   return 66
 }
 
-# path_has_message PATH ID - return 0 if PATH, below $q, is the message's slip, or a flat file with
-# its line, or gone by now; else 1; 74
+# path_has_message PATH ID - return 0 if PATH, below $q, is the message's slip, a flat file with its
+# line, or gone by now; 1; 74
 path_has_message() {
   need engine/flat
   flat_parse "${1##*/}" || return 0
@@ -201,14 +197,14 @@ absent() {
   return 74
 }
 
-# there PATH - return 0 if the file exists, 1 if the system says that it does not, 74
+# there PATH - return 0 if the file exists, 1 if it is proved that it does not, 74
 there() {
   [ -e "$1" ] && return 0
   absent "$1" && return 1
   [ -e "$1" ] || return 74
 }
 
-# expect_path PATH WHY - return 0 if the file exists; 66, with that `why`, if it does not; 74
+# expect_path PATH WHY - as there, but 66, with that `why`, instead of 1
 expect_path() {
   there "$1"
   case $? in
@@ -254,8 +250,7 @@ conf_read() {
   return 65
 }
 
-# measure OPTION FILE - set `measured` to the number that `wc OPTION` prints for FILE; return 74 if
-# it prints none
+# measure OPTION FILE - set `measured` to the number that `wc OPTION` prints for FILE, or return 74
 measure() {
   # Some versions of wc print blanks in front
   measured=$(exec wc "$1" <"$2" 9>&-) && is_number "${measured##* }" 999999999999999 &&
@@ -264,8 +259,7 @@ measure() {
   return 74
 }
 
-# slips_left PLACE ... - return 66 if it is proved that these places hold no slips but settled ones
-# and batches; 0: look again; 74
+# slips_left PLACE ... - return 66 if these places hold no slips but settled ones and batches; 0; 74
 slips_left() {
   files_below "$@" || return
   for proof_path in $names; do

@@ -1,7 +1,7 @@
 # engine/queues.sh - call a function for each queue of the spool
 
-# each_queue FUNCTION - call `FUNCTION NAME PATH` for each queue that one look sees (no proof, R1);
-# then return the code of the first that failed, with its `why`
+# each_queue FUNCTION - call `FUNCTION NAME PATH` for each queue that one look sees; then return the
+# code of the first that failed, with its `why`
 each_queue() {
   each_code=0
   for each_path in "$FLATQ_DIR"/*/wal; do
@@ -39,7 +39,7 @@ each_one() {
   }
 }
 
-# name_from_disk COMPONENT - set `name_queue` to the queue that name_to_disk made COMPONENT of
+# name_from_disk PART - set `name_queue` to what name_to_disk made PART of
 name_from_disk() {
   name_queue=${1#%}
   while :; do

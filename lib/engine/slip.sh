@@ -1,7 +1,6 @@
 # engine/slip.sh - a slip (lib/README.md, "Body and slip"): parse its name, rename it, log that
 
-# slip_parse NAME - set id and the slip_ variables to what NAME, in wal/ or out/, says; return 1 if
-# it is not valid
+# slip_parse NAME - set id and the slip_ variables to what NAME, in wal/ or out/, says; 1: not valid
 slip_parse() {
   # Others could act as a pattern when the shell splits the name
   case $1 in
@@ -45,7 +44,7 @@ slip_parse() {
   id=$unpadded
 }
 
-# rename_path FROM TO - rename FROM to TO. Return 0 if it was renamed, also by an mv that was killed
+# rename_path FROM TO - rename it. Return 0 if it was renamed, also by an mv that was killed
 # afterwards (R2); 1 if not, or if another process was faster; 74 if another has moved the file on,
 # or removed it, from FROM or from TO
 rename_path() {
@@ -57,15 +56,14 @@ rename_path() {
   [ -e "$2" ] || { why="it is unknown whether ${1#"$FLATQ_DIR/"} was renamed"; return 74; }
 }
 
-# is_settled PATH - whether the message whose slip is, or was, at PATH in out/ is settled: a pop
-# leaves the slip, and makes a marker of the same name in done/
+# is_settled PATH - whether the message whose slip is, or was, at PATH in out/ is settled
 is_settled() {
   [ -e "$q/done/${1##*/}" ]
 }
 
-# queue_log VERB [REASON] - write a line about the message in the slip_ variables to the queue's log
+# queue_log VERB [REASON] - log_line about the message in the slip_ variables
 queue_log() {
   clock_epoch "$now"
-  # Without the 1 in front, a shell would take them for octal
+  # With the 1, 08 is not octal
   log_line "$1" "$id" "$slip_tries" "$slip_size" $(((1$epoch_time - 1$slip_born) * 10)) "${2:--}"
 }

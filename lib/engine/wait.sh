@@ -2,17 +2,16 @@
 #
 # A waiter makes a FIFO in .wait/, enters its name in the wait/ (or room/) of each queue, and then
 # looks for a message. A pusher looks for waiters once its message is in place: so one of the two
-# sees the other. The pusher claims a waiter by an exclusive marker and writes one byte: one message
-# wakes one waiter, and no pusher blocks on a stopped one. Beside pushers, only a sleep in the
-# background holds a writing end: when it ends, the waiter reads the end of the file. Every waiter
-# looks again after two seconds, so a woken one may die.
+# sees the other. The pusher marks a waiter exclusively and writes one byte: one message wakes one
+# waiter, and no pusher blocks on a stopped one. Else only a sleep in the background holds a writing
+# end: when it ends, the waiter reads the end of the file. Every waiter looks again after two
+# seconds, so a woken one may die.
 
 need engine/process engine/clock
 
-# wait_begin wait QUEUE ... - enter this process as a waiter for a message of each QUEUE, which is
-# created if needed
-# wait_begin room [.all] - enter it as a waiter for room in the queue that is open; `.all`: it is
-# woken each time, and takes the wake from nobody
+# wait_begin wait QUEUE ... - wait for a message of each QUEUE, which is created if needed
+# wait_begin room [.all] - wait for room in the queue that is open; `.all`: be woken each time, and
+# take the wake from nobody
 wait_begin() {
   wait_kind=$1
   shift
@@ -39,16 +38,15 @@ wait_enter() {
   file_new "$1/$wait_name" || { [ ! -d "$1" ] || disk_failed "$1" 'cannot wait'; }
 }
 
-# wait_enter_new - enter our name in .doors/wait, whose waiters the first push to a new queue wakes
+# wait_enter_new - wait for the first push to a new queue
 wait_enter_new() {
   { [ -d "$FLATQ_DIR/.doors/wait" ] || mkdir -p "$FLATQ_DIR/.doors/wait"; } &&
     wait_enter "$FLATQ_DIR/.doors/wait"
 }
 
-# wait_turn DEADLINE - wait until a pusher wakes us, DEADLINE (by the clock; `none`), a delayed or
-# leased message may be due, or two seconds have passed. The mark of a wake stays until we have
-# looked for a message, so that pushers meanwhile wake others. If we found none, remove it, and look
-# once more
+# wait_turn DEADLINE - wait until a pusher wakes us, DEADLINE (`none`), wait_due, or two seconds
+# have passed. The mark of a wake stays until we have looked for a message, so that pushers
+# meanwhile wake others. If we found none, remove it, and look once more
 wait_turn() {
   [ -z "$wait_woken" ] || { rm -f "$wait_fifo.woken" 9>&- || sleep 1; wait_woken=''; return 0; }
   clock_read
@@ -74,8 +72,8 @@ wait_turn() {
   door_turn
 }
 
-# wait_sleeper_end - end the sleeper, by KILL: until it runs its own program, it may have our traps.
-# With `wait`, or bash reports that it was killed
+# wait_sleeper_end - end the sleeper, by KILL: at first it may have our traps. With `wait`, or bash
+# reports that it was killed
 wait_sleeper_end() {
   [ -n "$wait_sleeper" ] || return 0
   kill -KILL "$wait_sleeper"
@@ -101,8 +99,8 @@ wait_span() {
   wait_seconds=${padded%??}.${padded#?}
 }
 
-# wait_due_queue - if a delayed or leased message in $q, or the end of a pause of $q, is due before
-# wait_due, set wait_due to that
+# wait_due_queue - lower wait_due to when a delayed or leased message of $q, or the end of its
+# pause, is due
 wait_due_queue() {
   if [ -d "$q/tended" ]; then
     need engine/pause
@@ -144,8 +142,8 @@ wait_due_lower() {
   [ -n "$wait_due" ] && ! [ "$1" \< "$wait_due" ] || wait_due=$1
 }
 
-# wait_end - stop waiting: remove our FIFO and names. Set wait_late if a wake came after we had
-# found a message: the caller passes it on
+# wait_end - remove our FIFO and names. Set wait_late if a wake came after we had found a message:
+# the caller passes it on
 wait_end() {
   wait_late=
   [ -n "${wait_fifo:-}" ] || return 0
@@ -212,11 +210,11 @@ wait_sweep() {
   done
 }
 
-# wait_until DEADLINE ENTER TAKE DUE - the loop of all who wait: call TAKE until it returns another
-# code than 66, DEADLINE (by the clock; `none`) has come, or a trap or door_turn has set take_stop.
-# Return its code, also in take_code; set wait_found to the queue it took from. ENTER, before each
-# TAKE, enters us wherever a message may come: a queue may be dropped, and made again, while we
-# wait. DUE, before each sleep, sets wait_due to when a message may be there without a push
+# wait_until DEADLINE ENTER TAKE DUE - call TAKE until it returns another code than 66, DEADLINE (by
+# the clock; `none`) has come, or a trap or door_turn has set take_stop. Return its code, also in
+# take_code; set wait_found to the queue it took from. ENTER, before each TAKE, enters us wherever a
+# message may come: a queue may be dropped, and made again, while we wait. DUE, before each sleep,
+# sets wait_due to when a message may be there without a push
 wait_until() {
   take_code=66
   while [ -z "$take_stop" ]; do
@@ -248,7 +246,7 @@ wait_due_queues() {
   done
 }
 
-# wait_leave - stop waiting. Pass on a wake that was not for what we took, or that we cannot use
+# wait_leave - wait_end, and pass on a wake that was not for what we took, or that we cannot use
 wait_leave() {
   wait_end
   for wait_queue in $wait_queues; do
@@ -258,7 +256,7 @@ wait_leave() {
 }
 
 # take_waiting TAKE QUEUE ... - the rest of take_wait if nothing was ready: for take_seconds, call
-# TAKE, which takes from wait_queues, until it does not return 66
+# TAKE, which takes from wait_queues
 take_waiting() {
   take_turn=$1
   shift

@@ -2,7 +2,7 @@
 
 need engine/slip engine/state engine/proof engine/sync
 
-# push_not - the end of push_message without a slip: return push_code, or set `id` to push_dup
+# push_not - the end of push_message without a slip
 push_not() {
   push_abandon
   [ -n "$push_dup" ] || return "$push_code"
@@ -11,7 +11,7 @@ push_not() {
   sync_many "$q"
 }
 
-# push_abandon - remove what a push has written, as a boot does, if its slip cannot exist
+# push_abandon - remove what a push has written, if its slip cannot exist
 push_abandon() {
   [ -n "$push_made" ] ||
     rm -f ${push_begun:+"$q/body/$slip_id"} ${push_dot_file:+"$q/tmp/$push_dot_file"}
@@ -19,7 +19,6 @@ push_abandon() {
 
 # push_slip_again - return 0 if the slip should be created again, once
 push_slip_again() {
-  # RACE: a drop that tests whether the queue is empty has removed wal/ for now
   need engine/lock
   drop_wait
   push_code=$?
@@ -38,7 +37,7 @@ push_unknown() {
   return 74
 }
 
-# push_withdraw - remove the slip; 1: it is proved that a consumer has the message; 74: unknown
+# push_withdraw - remove the slip; 1: a consumer has the message; 74: unknown
 push_withdraw() {
   rename_path "$push_place/$slip" "$q/done/$slip.0.000000000000" && return 0
   [ $? -ne 74 ] && absent "$push_place/$slip" || { push_unknown; return; }
@@ -63,8 +62,8 @@ push_withdraw_moved() {
   return 74
 }
 
-# push_undo CODE - withdraw a push that fails with CODE; set push_withdraw_status. Return CODE if it
-# is proved that the message is not there (with 69: that no queue has this name); else 74
+# push_undo CODE - withdraw a push that fails with CODE; set push_withdraw_status. Return CODE if
+# the message is not there (with 69: no queue has this name); 74: unknown
 push_undo() {
   push_why=$why
   push_withdraw
@@ -110,7 +109,7 @@ push_closed() {
 
 # push_unsynced - withdraw a push whose sync has failed
 push_unsynced() {
-  # RACE: a fold has moved the message into a flat file: sync the whole file system
+  # RACE: a fold has moved the message into a flat file
   absent "$q/body/$slip_id" && queue_there 8 && sync_many "$q" && return 0
   push_withdraw
   case $? in
@@ -121,7 +120,7 @@ push_unsynced() {
   push_unknown
 }
 
-# push_body_there - 69: it is proved that the body is gone; 74: unknown
+# push_body_there - 69: the body, so the queue, is gone; 74: unknown
 push_body_there() {
   there "$q/body/$slip_id"
   push_there=$?
