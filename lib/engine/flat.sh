@@ -160,6 +160,7 @@ fold_finish() {
 }
 
 # fold_remove RUN - remove bodies and slips of just those messages that the flat file fold_at has
+# shellcheck disable=SC2086 # names without blanks
 fold_remove() {
   flat_parse "${fold_at##*/}" || return 74
   fold_lines=$(exec cut -f 1 "$fold_at" 9>&-) || fold_lines=
@@ -168,14 +169,12 @@ fold_remove() {
   *[!0-9a-z.'
 '-]*) fold_lines= ;;
   esac
-  # shellcheck disable=SC2086 # a name a line
   set -- $fold_lines
   [ $# -eq "$flat_count" ] || {
     why="queue '$queue': cannot read queue/$flat_block/${fold_at##*/}"
     return 74
   }
   ids_of "$@"
-  # shellcheck disable=SC2086 # names without blanks
   bodies_remove $ids && (cd "$fold_run" && exec rm -f "$@") && rmdir "$fold_run" ||
     { disk_failed "$q/fold"; return; }
   sync_paths "$q/fold"
@@ -283,7 +282,6 @@ unfold_alone() {
   letters_of "$slip_size"
   slip_tries=$((slip_tries + flat_tries))
   slip_format
-  # The body after its slip, by which unfold_undo finds it
   file_new "$unfold_stage/$slip" &&
     tail -c "+$((${#unfold_slip} + 2))" "$unfold_from" >"$q/body/$slip_id" 9>&- &&
     printf '%s\n' $((letters + 1))
@@ -297,12 +295,11 @@ unfold_undo() {
 }
 
 # unfold_whole - whether all bodies together are as long as in the flat file (a full disk)
+# shellcheck disable=SC2086 # names without blanks
 unfold_whole() {
   ids_of "$unfold_stage"/*
-  # shellcheck disable=SC2086 # names without blanks
   unfold_said=$({ cd "$q/body" && exec wc -c $ids; } 9>&-) || return
   # The last line of wc has the sum
-  # shellcheck disable=SC2086 # two words
   set -- ${unfold_said##*"
 "}
   [ "${1:-}" = "$unfold_bytes" ]

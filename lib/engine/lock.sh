@@ -73,8 +73,6 @@ place_first() {
       [ "$place_path" != "$q/$1/~" ] || place_seen=1
     done
     [ -z "$place_seen" ] || return 0
-    # An older version of flatq did not create it
-    true >>"$q/$1/~" || break
   done
   why="queue '$queue': cannot list $1"
   return 74

@@ -44,15 +44,17 @@ wait_enter_new() {
     wait_enter "$FLATQ_DIR/.doors/wait"
 }
 
-# wait_turn DEADLINE - wait until a pusher wakes us, DEADLINE (`none`), wait_due, or two seconds
-# have passed. The mark of a wake stays until we have looked for a message, so that pushers
-# meanwhile wake others. If we found none, remove it, and look once more
+# wait_turn - wait until a pusher wakes us, wait_due, or two seconds have passed. The mark of a wake
+# stays until we have looked for a message, so that pushers meanwhile wake others. If we found none,
+# remove it, and look once more
 wait_turn() {
   [ -z "$wait_woken" ] || { rm -f "$wait_fifo.woken" 9>&- || sleep 1; wait_woken=''; return 0; }
   clock_read
-  wait_seconds=2.00
-  [ "$1" = none ] || wait_span "$1"
-  [ -z "${wait_due:-}" ] || wait_span "$wait_due"
+  wait_span=200
+  # With the 1, 08 is not octal
+  [ -z "$wait_due" ] || [ $((1$wait_due - 1$now)) -ge 200 ] || wait_span=$((1$wait_due - 1$now))
+  [ $wait_span -gt 0 ] || wait_span=1
+  pad $wait_span 000
   # A cleanup may have removed our FIFO. A plain file in its place would end every turn at once
   [ -p "$wait_fifo" ] || { rm -f "$wait_fifo"; mkfifo "$wait_fifo"; } 9>&-
   # shellcheck disable=SC2094 # a FIFO
@@ -61,7 +63,8 @@ wait_turn() {
   [ ! -e "$wait_fifo.woken" ] || { exec 6>&-; exec 7>&-; wait_woken=1; return 0; }
   # It may outlive us, and must not hold our caller's pipe open (3 to 5)
   # shellcheck disable=SC2086 # words
-  { exec $wait_pdeathsig sleep "$wait_seconds"; } >&7 7>&- 6<&- 3>&- 4>&- 5>&- 9>&- </dev/null &
+  { exec $wait_pdeathsig sleep "${padded%??}.${padded#?}"; } \
+    >&7 7>&- 6<&- 3>&- 4>&- 5>&- 9>&- </dev/null &
   wait_sleeper=$!
   exec 7>&-
   read -r wait_byte <&6
@@ -84,19 +87,6 @@ wait_sleeper_end() {
 # door_turn - called after each turn. A door's own sets take_stop if its client is gone
 [ -n "${FLATQ_DOOR:-}" ] || door_turn() {
   :
-}
-
-# wait_span TIME - shorten wait_seconds to the time left until TIME
-wait_span() {
-  clock_between "$now" "$1"
-  [ "$between_s" -lt 4 ] || return 0
-  span=0
-  [ "$between_s" -lt 0 ] || span=$((between_s * 100 + between_c))
-  [ $span -gt 0 ] || span=1
-  wait_whole=${wait_seconds%.*}${wait_seconds#*.}
-  [ $span -lt "$wait_whole" ] || return 0
-  pad $span 000
-  wait_seconds=${padded%??}.${padded#?}
 }
 
 # wait_due_queue - lower wait_due to when a delayed or leased message of $q, or the end of its
@@ -181,8 +171,8 @@ wake_some() {
       # RACE: the waiter may have left before we marked it. It removes its entry before it looks for
       # the mark (wait_end): while the entry is there, it will see the mark
       [ -e "$wake_path" ] || { rm -f "$wake_fifo.woken" 9>&-; continue; }
-      # RACE: it may be gone by now. Opened for reading and writing, a FIFO never blocks; if this
-      # creates a file, wait_sweep finds it
+      # RACE: it may be gone: then this creates a file, which wait_sweep finds. Opened for reading
+      # and writing, a FIFO never blocks
       printf '\n' 1<>"$wake_fifo"
       case $wake_path in
       *.all) ;;
@@ -226,7 +216,8 @@ wait_until() {
     [ "$1" = none ] || [ "$now" \< "$1" ] || break
     wait_due=
     "$4"
-    wait_turn "$1"
+    [ "$1" = none ] || wait_due_lower "$1"
+    wait_turn
   done
   wait_found=${queue:-}
   return "$take_code"
