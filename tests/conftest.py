@@ -25,9 +25,8 @@ from crash.gate.processes import listening, wait_for  # noqa: F401
 
 
 def pytest_configure(config):
-    """HUP and TERM end a run as ^C does, so that the run first ends what its tests have started. A
-    shell that starts us in the background, or nohup, ignores some of these signals, and all that
-    the tests start would inherit that."""
+    """HUP and TERM end a run as ^C does: it first ends what its tests have started. Who starts us
+    may ignore some of these signals, and all that the tests start would inherit that."""
     ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     signal.signal(signal.SIGHUP, (lambda *_: None) if ignored else signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -52,11 +51,10 @@ def pytest_terminal_summary(terminalreporter):
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist adds a test's group to its name
 def pytest_collection_modifyitems(config, items):
-    """There are two kinds of tests. `make test` leaves out what is marked `slow`, and of a test
-    with many cases tries each fifth, unless it is marked `whole`. `make test-all` tries everything,
-    a case under dash and one other shell, by turns; of a test that is marked `costly` each third
-    case. Who names a test, by :: or -k, gets all of it. The tests of the Spark session run in one
-    process."""
+    """`make test` leaves out what is marked `slow`, and of a test with many cases tries each fifth,
+    unless it is marked `whole`. `make test-all` tries everything, a case under dash and one other
+    shell, by turns; of a test that is marked `costly` each third case. Who names a test, by :: or
+    -k, gets all of it."""
     for item in items:
         if "spark" in item.fixturenames:
             item.add_marker(pytest.mark.xdist_group("spark"))
@@ -130,9 +128,8 @@ def spool(tmp_path):
 
 @pytest.fixture
 def flatq(request, shell, spool, tmp_path, tmp_path_factory):
-    """A Runner: flatq("push", "jobs", input=b"text", check=0) runs lib/push under the test's shell,
-    with a spool that has been used since the boot. A test marked `new` gets no spool. At the end of
-    the test, all that flatq has started is killed."""
+    """A Runner, with a spool that has been used since the boot. A test marked `new` gets no spool.
+    At the end of the test, all that flatq has started is killed."""
     home = tmp_path / "home"
     home.mkdir()
     # a test with its own clock has its own boot, and so tries the tools again

@@ -53,7 +53,7 @@ class Command:
 
 def floor(name, script, *words, **more):
     """A command that runs a shell script, whose $0 is the first of the words. It fails as soon as
-    one of the script's programs does: what was left out would make the floor too low."""
+    one of its programs does."""
     return Command(name, ["sh", "-ec", script, *words], **more)
 
 

@@ -1,6 +1,5 @@
-"""The contenders of the rows of one-shot commands. Each has push(stdin) and pop(), which return
-commands, fill(count), and `bounds`: how many times its own time flatq's may be at most. A contender
-that is named durable has the message on the disk when it answers."""
+"""The contenders of the rows of one-shot commands. `bounds`: how many times its own time flatq's
+may be at most. One that is named durable has the message on the disk when it answers."""
 
 import os
 import shutil
@@ -61,8 +60,7 @@ class Redis:
 
 
 def server(run, durable):
-    """The port of a Redis that the bench starts. Where only redis-tools is installed, its checker
-    is the same program under another name."""
+    """The port of a Redis that the bench starts."""
     program = shutil.which("redis-server")
     if not program:
         program = run.work / "redis-server"

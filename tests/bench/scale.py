@@ -66,9 +66,7 @@ def many(run, name, count):
 
 def deep(run):
     """A push and a pop in turn, a reserve that is settled, and a claim that is given back, at three
-    depths. No depth changes. A pop and a reserve list the messages that are unfolded, up to 500,
-    and the blocks of one directory, up to 200: from the second depth on, these are as many as they
-    can be."""
+    depths. From the second on, the names that a pop lists are as many as they can be."""
     depths = (10, 1_000, 2_000) if run.quick else (10, 100_000, 10_000_000)
     places = {f"depth {depth:,}": ("flatq", depth) for depth in depths}
     *others, deepest = places

@@ -17,7 +17,7 @@ import pytest
 
 from conftest import everything, listening, need, share, wait_for
 from engine import (
-    Clock, calls_in, carriers, command_of, end_launches, faulty, lies, pop, push)
+    calls_in, carriers, command_of, end_launches, faulty, lies, pop, push)
 from servers import certified
 from stalk import Launched, parent
 
@@ -365,9 +365,7 @@ def test_a_message_that_the_line_door_cannot_decode_goes_back(flatq, stub, words
     assert flatq("pop", check=0).out == b"whole message"
 
 
-def test_the_line_door_waits_an_hour_at_most(shell, flatq, tmp_path):
-    clock = Clock(tmp_path / "proc")
-    flatq.env["FLATQ_PROC"] = str(clock.path)
+def test_the_line_door_waits_an_hour_at_most(shell, flatq, clock):
     flatq("create", "jobs", check=0)
     process = flatq.start("handler")
     process.stdin.write(b"pop -w 100000 jobs\n")

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 import pytest
 
 from conftest import LIB, need, put_stub, share, wait_for
-from engine import child_named, faulty, flats_of, lies, pop, push, refused, reserve, standing
+from engine import (
+    child_named, faulty, flats_of, lies, lock_waiters, pop, push, refused, reserve, standing)
 from test_talks import Talk
 
 
@@ -372,9 +373,7 @@ def test_a_lock_whose_queue_is_another_one_now(shell, flatq):
     with open(flatq.spool / "q/lock") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         process = flatq.start("drop", "q", stdin=subprocess.DEVNULL)
-        inode = os.fstat(lock.fileno()).st_ino
-        wait_for(lambda: any(f":{inode} " in line and "->" in line for line in open("/proc/locks")),
-            "it waits for the lock")
+        wait_for(lambda: lock_waiters(lock), "it waits for the lock")
         (flatq.spool / "q").rename(flatq.spool / ".drop.999999999")
         flatq("create", "q", check=0)
     out, err = process.communicate(timeout=60)

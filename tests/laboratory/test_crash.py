@@ -38,9 +38,8 @@ def explore(kind, name, work, limit, *only, system=SYSTEM):
 
 
 def good(outcomes, name=""):
-    """No outcome is bad, and all trials were reached. A verb that waits or takes again, or a door,
-    looks once a second whether something is due, so a run may have fewer calls than the one whose
-    calls were counted: of its trials a part may be missed, or one of at least two."""
+    """No outcome is bad, and all trials were reached. What waits or takes again looks once a second
+    whether something is due, so a run may have fewer calls: a part of its trials may be missed."""
     wrong = [f"{one.trial}: {one.call}: {one.detail[:600]}" for one in outcomes
         if one.outcome == "bad"]
     assert not wrong, f"{len(wrong)} of {len(outcomes)}:\n" + "\n".join(wrong[:20])
@@ -76,8 +75,8 @@ def test_other_families(name, kind, work, trials):
 
 
 def test_every_verb_that_changes_anything():
-    """Some scenario breaks each such verb. list, stat, log, why, wait and top change nothing; some
-    verbs are clients; `door` and `serve` run the handler; import stores as push -l does."""
+    """Some scenario breaks each such verb. Those that are idle look, are clients, run the handler,
+    or store as push -l does."""
     verbs = {path.name for path in (ROOT / "lib").iterdir() if path.is_file()
         and os.access(path, os.X_OK)}
     idle = "list stat log why wait top flatq pressure mqueue shovel door serve import".split()
@@ -98,8 +97,7 @@ def test_undisturbed_run_that_fails_is_no_trial(own):
 
 @pytest.mark.parametrize("name", ["push", "pop from a flat file", "delete"])
 def test_a_moment_is_what_a_kill_leaves(name, work):
-    """What is taken from one undisturbed run, as it is before a call, equals what a run leaves that
-    is killed or torn at that call."""
+    """It is taken from one undisturbed run, as it is before a call."""
     known = family.struck(SYSTEM, name, work)
     points = faults.points(known, ("kill", "torn, all but 1"))
     assert points
@@ -163,8 +161,7 @@ def test_a_claim_lists_what_lies_there(base):
 
 
 def test_wrecks_differ_by_what_matters(own):
-    """Two runs of one scenario leave the same digest. The digest differs if a body, a state, a try,
-    a priority or a nonce does."""
+    """A body, a state, a try, a priority or a nonce; and not from run to run."""
     taken = []
     for _ in range(2):
         spool = own / "digest"

@@ -178,8 +178,7 @@ def test_errno_lasting(root):
 @pytest.mark.parametrize("kind, order, left", [("errno", "x9 y x2 z", "x9 y z"),
     ("errno_from", "y x2 x9 z", "x2 y")])
 def test_a_call_told_by_what_it_is(root, kind, order, left):
-    """The fault names a call by its kind and path, whatever its number is. Of two paths that differ
-    only in a digit, it strikes the second."""
+    """By its kind and path. Of two paths that differ only in a digit, it strikes the second."""
     sh(f"for f in {order}; do (: >$f) 2>/dev/null; done", root,
         fault=Fault(kind, 2, errno.ENOSPC, where=r"open x\d$"))
     assert sorted(os.listdir(root)) == left.split()
@@ -226,8 +225,8 @@ def test_a_signal_does_not_count_a_call_twice(root):
 
 
 def test_counts_what_only_looks(root):
-    """If it is asked to, the gate counts looks, listings and reads below the root, and how
-    processes begin and end; and then no changes."""
+    """Looks, listings and reads below the root, and how processes begin and end; and then no
+    changes."""
     (root / "a").write_text("hello\n")
     script = ': >b; read -r x <a; [ -e c ]; set -- *; [ -e /etc/passwd ]; cat a | tr h H'
     reads = sh(script, root, kinds=gate.READS)
@@ -245,8 +244,8 @@ def test_counts_what_only_looks(root):
 @pytest.mark.parametrize("kinds", [None, gate.READS, gate.ENDS, gate.EXECS],
     ids=["calls", "reads", "ends", "execs"])
 def test_the_death_of_a_child_makes_no_call_fail(kinds, root):
-    """dash has a handler for SIGCHLD without SA_RESTART, so a call that waits at the gate would be
-    called away by it: where it is a fork, dash would end."""
+    """dash has a handler for SIGCHLD without SA_RESTART: a fork that waits at the gate would
+    fail."""
     result = sh("i=0; while [ $i -lt 100 ]; do /bin/true & : >/dev/null; i=$((i + 1)); done; wait",
         root, kinds=kinds)
     assert (result.status, result.stderr) == (0, b"")

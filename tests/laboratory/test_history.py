@@ -1,5 +1,5 @@
-"""Histories: many verbs at once, some killed or stopped; and hand-made histories, in
-which each kind of error must be seen."""
+"""Histories: many verbs at once, some killed or stopped; and hand-made ones with each kind of
+error."""
 
 import fcntl
 import re

@@ -1,5 +1,4 @@
-"""The model of the protocol: every interleaving and every kill of small configurations. Its mutants
-must be caught, and what it models must exist."""
+"""The model of the protocol: its mutants must be caught, and what it models must exist."""
 
 import re
 import sys

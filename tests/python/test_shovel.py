@@ -108,27 +108,24 @@ class Served:
         self.start, self.kill = self.server.start, self.server.kill
         self.made(f"127.0.0.1:{self.server.port}", flatq, request)
 
+    def made(self, at, flatq, request):
+        self.url = self.form.format(at)
+
 
 class Tube(Served):
-    module, kind = "pystalk", Beanstalkd
-
-    def made(self, at, flatq, request):
-        self.url = f"beanstalk://{at}/there"
+    module, kind, form = "pystalk", Beanstalkd, "beanstalk://{}/there"
 
 
 class Pressure(Served):
-    module, kind = "redis", Redis
+    module, kind, form = "redis", Redis, "pressure+redis://{}/0/there"
 
     def made(self, at, flatq, request):
-        self.url = f"pressure+redis://{at}/0/there"
+        super().made(at, flatq, request)
         pressure.Queue.at(self.url).create()
 
 
 class List(Served):
-    module, kind = "redis", Redis
-
-    def made(self, at, flatq, request):
-        self.url = f"redis+list://{at}/there"
+    module, kind, form = "redis", Redis, "redis+list://{}/there"
 
 
 class Amqp(Served):

@@ -65,8 +65,8 @@ def empty(flatq, *queues, **more):
 
 
 def lies(spool, queue="default"):
-    """The files of a queue, by place: {"wal": [names], ...}. Markers, rotated logs and the files of
-    waiters are among them."""
+    """The files of a queue, by place: {"wal": [names], ...}, also markers, rotated logs, and the
+    files of waiters."""
     base = spool / queue
     found = {}
     for root, _, names in os.walk(base):
@@ -78,8 +78,7 @@ def lies(spool, queue="default"):
 
 
 def calls_in(log):
-    """(NAME, N) for each call in a file of strace's, as in `inject=NAME:signal=TERM:when=N`: strace
-    counts the calls of each name by themselves."""
+    """(NAME, N) for each call in a file of strace's, as in `inject=NAME:signal=TERM:when=N`."""
     made, found = Counter(), []
     for name in re.findall(r"^(\w+)\(", log.read_text(), re.M):
         made[name] += 1
@@ -93,8 +92,7 @@ def stopped_by(process, number):
 
 
 def loop(flatq, script, *args, timeout=600):
-    """Run a script with $sh and $lib: many verbs in a row, without coming back to Python between
-    them. It must succeed."""
+    """Run a script with $sh and $lib: many verbs in a row. It must succeed."""
     done = subprocess.run(
         ["dash", "-c", script, "loop", *map(str, args)],
         env=flatq.environment({"sh": flatq.shell, "lib": str(LIB)}),
@@ -163,9 +161,8 @@ exec "$REAL" "$for" """
 
 
 class Clock:
-    """A /proc for FLATQ_PROC, in which the test sets the uptime and the boot; processes are those
-    of the system. Its uptime is that of the system at least, or a process would seem to have
-    started after it got a message. After runs_sleep(), `sleep` goes by this clock as well."""
+    """A /proc for FLATQ_PROC, in which the test sets the uptime and the boot. Its uptime is that of
+    the system at least, or a process would seem to have started after it got a message."""
 
     def __init__(self, path):
         self.path = path
@@ -220,11 +217,8 @@ class Clock:
 
     def passes_until(self, over, sleeps):
         """Let time pass whenever somebody sleeps, by the seconds that `sleeps` lists, until `over`.
-        Return the seconds.
-
-        A process may compute how long to sleep, then the clock is advanced, and only then the
-        process falls asleep: from the new time on it sleeps in full. So the clock is advanced
-        again, until all is over."""
+        Return the seconds. RACE: a process may compute how long to sleep, then the clock is
+        advanced, and only then it falls asleep: so this goes on until all is over."""
         began = self.seconds
 
         def ended():
@@ -244,6 +238,12 @@ def clock(clock, stub):
     return clock.runs_sleep(stub)
 
 
+def lock_waiters(lock):
+    """How many processes wait for the lock of this open file."""
+    return len(re.findall(rf"-> FLOCK .*:{os.fstat(lock.fileno()).st_ino} ",
+        Path("/proc/locks").read_text()))
+
+
 def next_hundredth():
     """Wait until the hundredth of a second of the uptime changes: our times have that
     resolution."""
@@ -259,8 +259,7 @@ def alive(pid):
 
 
 def carriers(spool):
-    """The processes that have that spool, or another mark, in their environment: all that belong to
-    one launch, in whatever session they are."""
+    """The processes that have that spool, or another mark, in their environment."""
     return processes.carriers(str(spool).encode())
 
 
@@ -283,8 +282,7 @@ def flats_of(spool, queue, place):
 
 
 def faulty(flatq, call, path, verb, *args, error="EIO", when="1", input=b"", env=None):
-    """Run a verb in whose processes this system call on this path, or on one of these, fails.
-    Return its exit status and output."""
+    """Run a verb in whose processes this system call on this path, or on one of these, fails."""
     paths = path if isinstance(path, list) else [path, f"{path}/"]
     done = subprocess.run(
         [need("strace"), "-f", "-qq", "-o", "/dev/null",
@@ -299,7 +297,7 @@ def faulty(flatq, call, path, verb, *args, error="EIO", when="1", input=b"", env
 
 def standing(flatq, call, when, verb, *args, at, data=b"", error=""):
     """Start a verb, and stop it after this call on one of these paths for the `when`th time
-    (`error`: it then fails with this). Return strace, which runs the verb, and the verb's pid."""
+    (`error`: it then fails). Return strace, which runs the verb, and the verb's pid."""
     log = flatq.home / "standing"
     process = subprocess.Popen(
         [need("strace"), "-qq", "-o", log, *(word for path in at for word in ("-P", str(path))),
@@ -317,8 +315,7 @@ def standing(flatq, call, when, verb, *args, at, data=b"", error=""):
 
 
 def on_terminal(leader, what=b""):
-    """The output on a terminal until `what` is in it, or until no process has the terminal open;
-    for a minute at most."""
+    """The output on a terminal until `what` is in it, or until no process has it open."""
     said, end = b"", time.monotonic() + 60
     with suppress(OSError):
         while not (what and what in said) and select.select([leader], [], [],

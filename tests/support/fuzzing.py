@@ -1,6 +1,5 @@
-"""Valid conversations with the HTTP door or beanstalkd's, mutated: whatever arrives, the door
-answers in its protocol or closes, writes nothing outside the spool, and does not say where that
-is."""
+"""Valid conversations with the HTTP door or beanstalkd's, mutated: the door answers in its protocol
+or closes, writes nothing outside the spool, and does not say where that is."""
 
 import os
 import random

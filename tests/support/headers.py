@@ -1,7 +1,5 @@
-"""Reads the verbs' headers; `headers.py README.md` writes the table of verbs in the README anew
-from them.
-
-The table lies between `<!-- verbs -->` and `<!-- /verbs -->`."""
+"""Reads the verbs' headers; `headers.py README.md` writes the README's table of verbs anew from
+them, between `<!-- verbs -->` and `<!-- /verbs -->`."""
 
 import re
 import subprocess

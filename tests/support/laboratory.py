@@ -21,8 +21,8 @@ def place():
 
 @pytest.fixture(scope="session")
 def work():
-    """A place for all tests of a run, in all its processes, if there is a gate; without one they
-    fail under CI. What one test finds out about a wreck, the others read there."""
+    """A place for all tests of a run, if there is a gate; without one they fail under CI. What one
+    test finds out about a wreck, the others read there."""
     there, reason = gate.available()
     if not there:
         (pytest.fail if os.environ.get("CI") else pytest.skip)(reason)
@@ -39,8 +39,7 @@ def own(work):
 
 @pytest.fixture
 def trials(request):
-    """trials("power", outcomes) notes how many trials of that family were made. The last lines of
-    the run add them up."""
+    """trials("power", outcomes) notes how many trials of that family were made."""
     def note(family, outcomes):
         request.node.user_properties.append(("trials", [family, len(outcomes)]))
     return note

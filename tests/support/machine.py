@@ -1,5 +1,5 @@
 """What a run of the tests takes from its machine: the programs of the system's packages, and few
-variables. Nothing that its user has put into PATH, HOME or TMPDIR, or exports, is met by a test."""
+variables. Nothing of its user's is met by a test."""
 
 import contextlib
 import fcntl

@@ -1,5 +1,4 @@
-"""What the tests of the shovel share: messages to move, and a shovel that stops at chosen moments,
-where it can be killed."""
+"""Messages to move, and a shovel that stops at chosen moments, where it can be killed."""
 
 import subprocess
 import sys

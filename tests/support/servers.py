@@ -1,5 +1,5 @@
-"""Real servers for tests, each on a free port of 127.0.0.1 and ended by its pid; a certificate; and
-Python modules that may not be installed."""
+"""Real servers for tests, each on a free port of 127.0.0.1; a certificate; modules that may not be
+installed."""
 
 import importlib
 import os
@@ -16,8 +16,8 @@ from conftest import free, need, wait_for
 
 
 def module(name):
-    """The Python module of that name. `make test` installs it: where it is missing, a run under CI
-    fails and any other skips the test."""
+    """Python's module of that name. If it is missing, a run under CI fails and any other skips the
+    test."""
     try:
         return importlib.import_module(name)
     except ImportError:
@@ -35,8 +35,8 @@ def here_too(flatq, monkeypatch):
 
 
 def certified(place):
-    """A new certificate for localhost: ncat's options, by which it shows that, and the context of a
-    client that trusts it."""
+    """A new certificate for localhost: ncat's options for it, and the context of a client that
+    trusts it."""
     need("openssl")
     key, certificate = str(place / "key.pem"), str(place / "certificate.pem")
     subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj",
@@ -92,8 +92,7 @@ class Server:
 
 
 class Redis(Server):
-    """A Redis that writes to an append-only file before it answers. With everysec, the default, a
-    kill loses what is not yet written, which no client can prevent. redis-tools has the server as
+    """It writes to an append-only file before it answers. redis-tools has the server as
     redis-check-rdb, which goes by the name that it is called with."""
 
     greeting = b"PING\r\n", b"+PONG"

@@ -1,5 +1,5 @@
-"""A real sshd on a free port of 127.0.0.1, with host key, users' keys and configuration in a
-directory of its own."""
+"""A real sshd on a free port of 127.0.0.1, with keys and configuration in a directory of its
+own."""
 
 import os
 import pwd

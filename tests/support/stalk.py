@@ -21,8 +21,8 @@ MASKED = ("pid", "id", "uptime", "age", "time-left", "pause-time-left", "rusage-
 
 
 class Client:
-    """One connection: it sends bytes and reads whole replies. Whenever nothing comes for a tenth of
-    a second, it calls `silent`."""
+    """One connection: it sends bytes and reads whole replies. Whenever nothing comes, it calls
+    `silent`."""
 
     def __init__(self, connection, silent=None):
         self.socket, self.got, self.ended, self.silent = connection, b"", False, silent
@@ -174,9 +174,8 @@ class Launched(Ours):
 
 
 class Direct(Ours):
-    """lib/beanstalk itself, on a socket of its own for each connection: without ncat, under any
-    shell. With a Clock, time passes only in talk(): when the script says so, and when it waits for
-    a process that sleeps."""
+    """lib/beanstalk itself, on a socket for each connection, without ncat. With a Clock, time
+    passes only in talk()."""
 
     def __init__(self, flatq, door="beanstalk", env=None, clock=None):
         self.flatq, self.door, self.env, self.clock, self.processes = flatq, door, env, clock, []

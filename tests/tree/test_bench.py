@@ -1,5 +1,4 @@
-"""The bench runs with few rounds and messages, and writes what it says it writes. The test does not
-look at its figures, which depend on the machine's load."""
+"""The bench runs with few rounds and messages, and writes what it says it writes."""
 
 import json
 import os

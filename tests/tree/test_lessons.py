@@ -1,5 +1,5 @@
-"""The lessons: the tests run each of their commands and compare what it prints, check each answer,
-and follow each link."""
+"""The lessons: each command prints what is shown, each answer is right, each link leads
+somewhere."""
 
 import dataclasses
 import os
@@ -56,8 +56,8 @@ def test_its_form(path):
 
 @lessons
 def test_its_links(path):
-    """Each link leads to a file, and to the line of the function that it names. A LookupError names
-    a link that does not."""
+    """To a file, and to the line of the function that it names. A LookupError names one that does
+    not."""
     text = "".join(course.resolved(path, part.text) for part in course.parts(path)
         if part.kind == "text")
     assert re.search(r"`\w+` \((lib|tests)/[a-z/_.-]+:[0-9]+\)", text), "how flatq does it"
@@ -133,8 +133,8 @@ runpy.run_path(str(tests / "bin/lesson"), run_name="__main__")
 
 
 def test_the_runner_at_a_terminal(tmp_path):
-    """The lesson waits for a key at each step, and shows where a link leads, the files before and
-    after, and what a command should have printed. q ends it."""
+    """It waits for a key at each step, and shows where a link leads, what changes, and what should
+    have been printed. q ends it."""
     (tmp_path / "01-short.md").write_text(LESSON)
     (tmp_path / "some.sh").write_text("some() {\n")
     ours, its = pty.openpty()

@@ -1,7 +1,5 @@
-"""What `make install` gives to systemd, and `make deb` to Debian.
-
-No systemd runs here. systemd-analyze reads the units, systemd-socket-activate accepts connections
-as flatq@.socket does, and these tests start each unit's command as its file says."""
+"""What `make install` gives to systemd, and `make deb` to Debian. No systemd runs here: these tests
+start each unit's command as its file says."""
 
 import os
 import re
@@ -67,8 +65,7 @@ def analyze(*words):
 
 
 def test_systemd_reads_the_units(prefix, tmp_path):
-    """systemd-analyze finds nothing to say of the units, also with what the first lines of the
-    worker's add to it, and of their confinement less than 3 on its scale from 0 to 10."""
+    """systemd-analyze finds nothing to say of them, and of their confinement less than 3 of 10."""
     place = prefix / "lib/systemd/system"
     assert sorted(path.name for path in place.iterdir()) == ["flatq-work@.service",
         "flatq@.service", "flatq@.socket"]
@@ -128,9 +125,8 @@ def ask(port, request):
 
 @pytest.mark.parametrize("port", share("units", DOORS, 1))
 def test_the_door_of_each_port(prefix, flatq, free_port, tmp_path, port):
-    """A client stores a message through a door that the unit's command starts; the line door hands
-    it out. They make no call that the unit forbids. systemd-socket-activate accepts as a socket
-    with Accept=yes does, but on a free port and without %i, so the test fills that in."""
+    """A client stores a message through it, and the line door hands it out. They make no call that
+    the unit forbids."""
     need("systemd-socket-activate", "strace")
     unit, listener = Unit(prefix, "flatq@.service"), Unit(prefix, "flatq@.socket")
     assert (listener.settings["Accept"], unit.settings["StandardInput"],
@@ -160,9 +156,8 @@ def test_the_door_of_each_port(prefix, flatq, free_port, tmp_path, port):
 
 
 def test_the_worker(prefix, flatq, tmp_path):
-    """The worker's unit with a $WORK. On TERM, which KillMode=mixed sends to the worker alone, it
-    finishes its job and exits with 0, so Restart=on-failure leaves it stopped. The codes of what
-    the next start would meet again prevent a restart."""
+    """On TERM, which KillMode=mixed sends to the worker alone, it finishes its job and exits with
+    0. The codes of what the next start would meet again prevent a restart."""
     need("strace")
     unit = Unit(prefix, "flatq-work@.service")
     assert (unit.settings["KillMode"], unit.settings["Restart"]) == (["mixed"], ["on-failure"])
@@ -210,8 +205,8 @@ def package(tmp_path_factory):
 
 
 def test_the_package(package, flatq, tmp_path):
-    """It has what `make install` installs, for /usr, pages, examples that run, the Python package,
-    the user of the units, and the sums of all files."""
+    """What `make install` installs, for /usr, pages, examples that run, the Python package, the
+    units' user, and sums."""
     version = flatq("flatq", "--version", check=0).out.decode().split()[1]
     assert package.name == f"flatq_{version}_all.deb"
     root = tmp_path / "root"

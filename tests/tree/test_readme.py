@@ -1,5 +1,4 @@
-"""What the pages promise a reader: console blocks print what they show, links lead somewhere, and
-the README is short."""
+"""The pages: console blocks print what they show, links lead somewhere, the README is short."""
 
 import os
 import re
@@ -87,9 +86,8 @@ DOORS = {"line": "1234", "http": "5000", "small-stalk": "6969", "beanstalk": "11
 
 @pytest.mark.parametrize("section", coming())
 def test_coming_from_another_queue(flatq, launched, tmp_path, section):
-    """Each command that this section has for us succeeds: one shell runs them in order, with the
-    section's doors, and a Redis if it needs one, on free ports. Its console blocks print what they
-    show."""
+    """Each command that the section has for us succeeds, with its doors, and a Redis if it needs
+    one."""
     need("ncat", "curl")
     (tmp_path / "text").write_text("a text")
     for name in ("default", "mail"):

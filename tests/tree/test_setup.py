@@ -120,8 +120,7 @@ def test_install_and_uninstall(tmp_path, spool):
 
 
 def test_make_run(tmp_path, free_port):
-    """make run serves, prints where the spool is, and prints commands to try, which work. ^C ends
-    it and all its processes."""
+    """make run serves, and prints commands to try, which work. ^C ends all its processes."""
     need("ncat")
     env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
     server = subprocess.Popen(
