@@ -155,31 +155,11 @@ spool_boot_queues() {
 
 # boot_some QUEUE ... - spool_boot_queues for these
 boot_some() {
-  boot_moved=
   boot_quiet "$@" || boot_busy=$*
   for boot_queue in $boot_busy; do
-    q=$FLATQ_DIR/${boot_queue%%/*}
-    case $boot_queue in
-    */*)
-      boot_moved=1
-      boot_delayed "$boot_before" "${boot_queue##*/}" || boot_left="$boot_left ${boot_queue%%/*}"
-      continue ;;
-    esac
+    q=$FLATQ_DIR/$boot_queue
     # Standard output belongs to the verb
     queue_after_boot >&"${check_doctor:-5}" || boot_left="$boot_left $boot_queue"
-  done
-  [ -z "$boot_moved" ] || sync_many "$FLATQ_DIR" || boot_left="$boot_left $*"
-}
-
-# boot_delayed EPOCH TOP ... - put the time of their boot in front of these directories of delayed/
-boot_delayed() {
-  boot_since=$1
-  shift
-  for boot_top in "$@"; do
-    # Without a battery, two boots may have the same time
-    while [ -e "$q/delayed/$boot_since.$boot_top" ]; do boot_since=$((boot_since + 1)); done
-    mv -fT "$q/delayed/$boot_top" "$q/delayed/$boot_since.$boot_top" ||
-      { spool_failed "$q/delayed"; return; }
   done
 }
 
@@ -195,13 +175,12 @@ spool_boot_unread() {
 
 # queue_mend - if the queue $q could not be recovered at the boot, try again
 queue_mend() {
-  queue_unread || return 0
-  need engine/proof engine/check
-  under_spool queue_mend_locked
+  ! queue_unread || under_spool queue_mend_locked
 }
 
 # queue_mend_locked - queue_mend under the spool's lock. RACE: another verb may have done it
 queue_mend_locked() {
+  need engine/check
   ! queue_unread || queue_after_boot >&"${check_doctor:-5}"
 }
 
@@ -210,15 +189,15 @@ queue_unread() {
   seen "$FLATQ_DIR/.unread.${q##*/}"
 }
 
-# boot_quiet QUEUE ... - set boot_busy to those that have more than single, whole messages, and to
-# QUEUE/TOP for boot_delayed in the others; return 1 if they could not be listed
+# boot_quiet QUEUE ... - set boot_busy to those that have more than single, whole messages in wal/;
+# return 1 if they could not be listed
 boot_quiet() {
   boot_roots='' boot_bodies=''
   case $* in
   *[!A-Za-z0-9+\;.\$_\(\),%\ -]*) return 1 ;;
   esac
   for boot_mark in "$FLATQ_DIR"/.unread.*; do
-    # Its delays count from another boot
+    # Its recovery removes the mark
     [ ! -e "$boot_mark" ] || return 1
   done
   for boot_queue in "$@"; do
@@ -237,13 +216,9 @@ boot_quiet() {
         if (n == 3 && index(places, " " place " ")) { seen[queue]++; next }
         if (n == 4 && place ~ /^(un)?fold$/ && name == "~") { seen[queue]++; next }
         if (n == 3 && place ~ /^(log|log\.[0-9]+|tended|paused|closed)$/) next
-        if (place == "delayed" && n == 4 && name ~ /^0[0-9]+$/) top[queue "/" name] = queue
-        if (place == "delayed" && n == 4 && name ~ /^[0-9]+\.[0-9]+$/) next
-        if (place ~ /^(delayed|buried)$/ && n < 6 && name ~ /^[0-9]+$/) next
-        if (place == "buried") { sub(/^[0-9]+\./, "", name); sub(/\.[A-Za-z0-9_-]+$/, "", name) }
         split(name, field, ".")
-        if (n == (place == "wal" ? 4 : 6) && place ~ /^(wal|delayed|buried)$/ && name ~ slip &&
-            length(field[1]) == 10 && length(field[2]) == 12 && length(field[7]) == 12)
+        if (n == 4 && place == "wal" && name ~ slip && length(field[1]) == 10 &&
+            length(field[2]) == 12 && length(field[7]) == 12)
           size["./" queue "/body/" field[2]] = field[8]
         else busy[queue]
         next
@@ -265,7 +240,6 @@ boot_quiet() {
         }
         for (queue in all) if (seen[queue] != 18) busy[queue]
         for (queue in busy) print queue
-        for (name in top) if (!(top[name] in busy)) print name
         print "~"
       }')
   case $boot_busy in

@@ -25,18 +25,23 @@ boot_recover() {
     queue_check boot && { ! queue_unread || rm -f "$FLATQ_DIR/.unread.${q##*/}"; }
 }
 
-# boot_delays - boot_delayed for all that the last boot has left in delayed/
+# boot_delays - put the time of the last boot in front of the directories that it left in delayed/
 boot_delays() {
   { read -r boot_since <"$FLATQ_DIR/.unread.${q##*/}" && is_number "$boot_since" 9999999999; } ||
     number=${boot_before:-$epoch}
+  boot_since=$number
   names_in "$q/delayed" || return
-  set -- "$number"
   for boot_top in $names; do
     case $boot_top in
-    0??????) set -- "$@" "$boot_top" ;;
+    0??????) ;;
+    *) continue ;;
     esac
+    # Without a battery, two boots may have the same time
+    while [ -e "$q/delayed/$boot_since.$boot_top" ]; do boot_since=$((boot_since + 1)); done
+    mv -fT "$q/delayed/$boot_top" "$q/delayed/$boot_since.$boot_top" ||
+      { disk_failed "$q/delayed"; return; }
   done
-  [ $# -eq 1 ] || { boot_delayed "$@" && sync_paths "$q/delayed"; }
+  [ -z "$names" ] || sync_paths "$q/delayed"
 }
 
 # check_blame CODE - return CODE; if that is 74, let `why` name what cannot be read and its remedy
@@ -367,13 +372,10 @@ yes" || { disk_failed "$q/keys"; return; }
     is_number "$check_word" 999999999999 || number=0
     pad "$number" 000000000000
     # Slips move while we look, bodies do not
-    there "$q/body/$padded" && continue
-    [ $? -eq 1 ] || return 74
-    # What is in none of them may be a damaged message without a body
-    not_below "$padded" wal head queue out delayed buried claimed
+    there "$q/body/$padded"
     case $? in
-    66) check_gone="$check_gone $check_key $check_word" ;;
     0) ;;
+    1) check_gone="$check_gone $check_key $check_word" ;;
     *) return 74 ;;
     esac
   done

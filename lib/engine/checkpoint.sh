@@ -15,7 +15,6 @@ checkpoint() {
   return $checkpoint_code
 }
 
-# checkpoint_locked - the steps of a checkpoint that need the lock
 checkpoint_locked() {
   claims_recover && queue_sweep && queue_fold && tmp_sweep && log_rotate
 }
@@ -34,7 +33,7 @@ checkpoint_turn() {
   [ "$name_queue" = "$queue" ] || checkpoint "$name_queue"
   wait_sweep
   spark_sweep
-  ids_sweep
+  under_spool ids_sweep
 }
 
 # checkpoint_spool - run the checkpoint of every queue, and sweep what is beside them
@@ -45,22 +44,21 @@ checkpoint_spool() {
   spool_code=$? spool_why=$why
   spool_sweep
   spark_sweep
-  ids_sweep || return
+  under_spool ids_sweep || return
   why=$spool_why
   return $spool_code
 }
 
 # spool_sweep [boot] - remove what killed processes left beside the queues; `boot`: all are dead
 spool_sweep() {
-  spool_all=${1:-}
-  wait_sweep "$spool_all"
+  wait_sweep "$@"
   for spool_path in "$FLATQ_DIR"/.drop.* "$FLATQ_DIR"/.ids.old.* "$FLATQ_DIR"/.probe.* \
     "$FLATQ_DIR"/.doors/[0-9]*-[0-9]*; do
     [ -e "$spool_path" ] || continue
-    [ -n "$spool_all" ] || owner_dead "${spool_path##*[./]}" || continue
+    [ $# -gt 0 ] || owner_dead "${spool_path##*[./]}" || continue
     rm -rf "$spool_path"
   done
-  [ -n "$spool_all" ] || return 0
+  [ $# -gt 0 ] || return 0
   # What disk_try has left. Only at a boot, since this lists all bodies
   for spool_path in "$FLATQ_DIR"/.[a-z]*/probe.*.*-000000000000 \
     "$FLATQ_DIR"/*/probe.*.*-000000000000 "$FLATQ_DIR"/*/*/probe.*.*-000000000000; do
@@ -70,53 +68,35 @@ spool_sweep() {
 }
 
 # spark_sweep - remove what killed sinks of flatq.spark have staged in .spark/JOB, untouched for a
-# week; of once-*, which cannot be started again, the plan too
+# week, unless there is a plan or a sink has the lock; of once-*, which cannot be started again, the
+# plan too
 spark_sweep() {
   for spark_job in "$FLATQ_DIR"/.spark/*/; do
-    spark_job=${spark_job%/}
-    set -- "$spark_job"/stage.*
-    case ${spark_job##*/} in
-    once-*) spark_remove "../${spark_job##*/}" ;;
-    *) [ ! -e "$1" ] || spark_remove ;;
+    set -- "$spark_job"stage.*
+    spark_plan='-path ./plan -o'
+    case $spark_job in
+    "$FLATQ_DIR"/.spark/once-*) set -- "$spark_job"; spark_plan= ;;
     esac
+    [ ! -e "$1" ] || (
+      cd "$spark_job" && exec 7<. && flock -n 7 || exit
+      # shellcheck disable=SC2086 # words
+      spark_found=$(find . \( $spark_plan -mtime -7 \) -print && printf end)
+      [ "$spark_found" != end ] || exec rm -rf "$@"
+    )
   done
 }
-
-# spark_remove [../JOB] - remove JOB, or its stages if there is no plan, unless something is younger
-# than a week, or a sink has the lock
-spark_remove() (
-  cd -P "$FLATQ_DIR" && spark_home=$PWD && cd -P "$spark_job" &&
-    [ "$PWD" = "${spark_home%/}/.spark/${spark_job##*/}" ] || exit
-  exec 7<. && flock -n 7 || exit
-  if [ $# -eq 0 ]; then
-    spark_found=$(find . \( -path ./plan -o -mtime -7 \) -print && printf end)
-    set -- ./stage.*
-  else
-    spark_found=$(find . -mtime -7 -print && printf end)
-  fi
-  [ "$spark_found" != end ] || exec rm -rf "$@"
-)
 
 # tmp_sweep [boot] - with the lock, empty tmp/, but for what was set aside, and what a living
 # PID-TIME is writing
 tmp_sweep() {
-  tmp_boot=${1:-}
-  set --
   for tmp_path in "$q"/tmp/*; do
     tmp_name=${tmp_path##*/}
     case $tmp_name in
     '*' | strange.*) continue ;;
-    [0-9]*-[0-9]*.*) [ -n "$tmp_boot" ] || owner_dead "${tmp_name%%.*}" || continue ;;
+    [0-9]*-[0-9]*.*) [ $# -gt 0 ] || owner_dead "${tmp_name%%.*}" || continue ;;
     esac
-    set -- "$@" "./$tmp_name"
-    [ $# -lt 100 ] || { tmp_remove "$@" || return; set --; }
+    rm -rf "$tmp_path" || { disk_failed "$q/tmp"; return; }
   done
-  [ $# -eq 0 ] || tmp_remove "$@"
-}
-
-# tmp_remove NAME ... - remove these from tmp/
-tmp_remove() {
-  (cd "$q/tmp" && exec rm -rf "$@") || disk_failed "$q/tmp"
 }
 
 # log_rotate - rename a log of over a MiB to log.TIME, and keep the ten newest
@@ -131,13 +111,8 @@ log_rotate() {
   done
 }
 
-# ids_sweep - remove each range of ids but the newest
+# ids_sweep - under the spool's lock, remove each range of ids but the newest
 ids_sweep() {
-  under_spool ids_sweep_locked
-}
-
-# ids_sweep_locked - ids_sweep under the spool's lock
-ids_sweep_locked() {
   ids_last_range || return
   clock_read
   for ids_range in "$FLATQ_DIR"/.ids/[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9]; do

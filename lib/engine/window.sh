@@ -5,7 +5,7 @@
 #   buried/THOUSANDS/TENS/WHEN.SLIP.REASON     WHEN it was buried
 #
 # WHEN is in hundredths of a second: of buried/ since 1970; of delayed/ since this boot or, for what
-# was delayed before it, since SINCE, the wall clock's time of its own boot (boot_delayed). TENS
+# was delayed before it, since SINCE, the wall clock's time of its own boot (boot_delays). TENS
 # lacks the last three digits of WHEN, THOUSANDS the last five. Earlier versions had buried messages
 # in buried/ itself, and in delayed/ counted since 1970: THOUSANDS does not begin with 0.
 

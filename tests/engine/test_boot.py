@@ -85,10 +85,9 @@ def test_the_first_verbs_of_a_new_spool_at_once(shell, flatq):
 def test_a_boot_sees_what_is_wrong_in_one_of_many_queues(flatq, spool, clock):
     """One listing shows many queues; each with anything to do is recovered as if it were alone."""
     names = ["quiet", "damaged", "short", "unended", "bodiless", "orphan", "strange", "placeless",
-        "unmarked", "reserved", "popped", "folded", "keyed", "half"]
+        "unmarked", "reserved", "popped", "folded", "keyed", "half", "delayed"]
     for name in names:
         push(flatq, b"1234", name)
-        push(flatq, b"later", "-d", "1000", name)
         push(flatq, b"2", name)
         if name == "popped":
             pop(flatq, name)
@@ -107,6 +106,7 @@ def test_a_boot_sees_what_is_wrong_in_one_of_many_queues(flatq, spool, clock):
     reserve(flatq, "reserved")
     flatq("wal", "folded", check=0)
     push(flatq, b"3", "-k", "key", "keyed")
+    push(flatq, b"later", "-d", "1000", "delayed")
     clock.reboot("second")
     assert flatq("push", "quiet", input=b"3", check=0).status == 0
     for name in ("damaged", "short", "unended", "bodiless"):
@@ -118,7 +118,7 @@ def test_a_boot_sees_what_is_wrong_in_one_of_many_queues(flatq, spool, clock):
         spool / "half/lock").exists()
     assert not list((spool / "popped/done").iterdir())
     for name in ("quiet", "orphan", "strange", "placeless", "unmarked", "reserved", "folded",
-            "keyed", "half"):
+            "keyed", "half", "delayed"):
         assert pop(flatq, name) == b"1234", name
         assert pop(flatq, name) == b"2", name
 

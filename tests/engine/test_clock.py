@@ -86,17 +86,15 @@ def dated(clock, stub):
 
 
 @pytest.mark.new
-@pytest.mark.parametrize("busy", ["", "busy"])
 @pytest.mark.parametrize("fault", ["kill -9 $PPID; exit", '"$REAL" "$@"; kill -9 $PPID; exit',
     "exit 1"], ids=["before", "after", "fails"])
-def test_a_boot_ends_while_it_names_what_was_delayed(flatq, stub, dated, busy, fault):
+def test_a_boot_ends_while_it_names_what_was_delayed(flatq, stub, dated, fault):
     """At each rename. The next verb goes on, in this boot or a later one."""
     for queue in "ab":
         for delay in (400, 4000):
             push(flatq, b"%d" % delay, "-d", str(delay), queue)
-        if busy:
-            push(flatq, b"x", queue)
-            reserve(flatq, "-t", "0", queue)
+        push(flatq, b"x", queue)
+        reserve(flatq, "-t", "0", queue)
     dated.boots("second")
     stub("mv", 'case $* in -fT*) echo >>"$HOME/moves"; [ "$(wc -l <"$HOME/moves")" -ne "$(cat '
         f'"$HOME/when")" ] || {{ {fault}; }} ;; esac; exec "$REAL" "$@"')
@@ -107,8 +105,7 @@ def test_a_boot_ends_while_it_names_what_was_delayed(flatq, stub, dated, busy, f
         if when > 1:
             dated.boots(f"boot-{when}")
     for queue in "ab":
-        if busy:
-            assert pop(flatq, queue) == b"x"
+        assert pop(flatq, queue) == b"x"
         empty(flatq, queue)
     dated.advance(250)
     for delay in (400, 4000):

@@ -397,7 +397,7 @@ class Protocol:
         yield self.remove("body", tuple(map(slip_id, slips)), "rm bodies")
 
     def remove_trees(self, place, names, child):
-        """batch_remove, tmp_remove: rm -rf, each directory after what is in it"""
+        """batch_remove, tmp_sweep: rm -rf, each directory after what is in it"""
         for name in names:
             yield self.remove(f"{place}/{name}", (yield ls(f"{place}/{name}")), child)
             yield self.remove(place, (name,), child)
@@ -573,7 +573,7 @@ class Protocol:
         return int((yield ls("range"))[-1])
 
     def retire(self, me):
-        """ids_sweep, ids_sweep_locked: old ranges are closed, then removed"""
+        """ids_sweep: old ranges are closed, then removed"""
         yield LOCK
         for number in (yield ls("range"))[:-1]:
             yield mv(f"range/{number}", f"old/{number}")
