@@ -102,14 +102,12 @@ spool_boot_locked() {
 
 # spool_own - return 77 if the spool is a group's, as an older version made it
 spool_own() {
-  [ -g "$FLATQ_DIR" ] || return 0
-  case $(exec ls -ld "$FLATQ_DIR") in
-  d????w*) ;;
-  *) return 0 ;;
+  ! [ -g "$FLATQ_DIR" ] || case $(exec ls -ld "$FLATQ_DIR") in
+  d????w*)
+    why="spool $FLATQ_DIR is a group's: end its doors, then run as root"
+    why="$why 'chown -R USER $FLATQ_DIR; chmod -R g-s,go= $FLATQ_DIR', and let others use a door"
+    return 77 ;;
   esac
-  why="spool $FLATQ_DIR is a group's: end its doors, then run as root"
-  why="$why 'chown -R USER $FLATQ_DIR; chmod -R g-s,go= $FLATQ_DIR', and let others use a door"
-  return 77
 }
 
 # spool_marks - note the format; set spool_sync to what the spool was made with, or note it

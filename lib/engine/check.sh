@@ -160,8 +160,6 @@ check_slips() {
         }
         next
       }
-      /^-/ && (NF < 9 || $5 !~ /^[0-9]+$/) { ends = 0; exit }
-      /^p/ { next }
       NF > 8 { bytes[$9] = $5 }
       END {
         if (ends != 2) exit 74
@@ -312,15 +310,16 @@ check_awk() {
     END { if (!whole) exit 74; if (!how) print bads + 0, goods + 0, keys + 0 }'
 }
 
-# check_keys_compare - set check_fix to `remove KEY ID` for keys without a message, `yes KEY ID` for
-# unconfirmed ones; at a boot, when none is settled meanwhile, also for those that a power cut lost
+# check_keys_compare - set check_fix to KEY ID of unconfirmed keys and, at a boot, when none is
+# settled meanwhile, of those that a power cut lost; then `gone`, and KEY ID of those without a
+# message. Slips move while we look, bodies do not
 check_keys_compare() {
   check_fix=$({
     {
       cd "$q" &&
         find delayed buried wal head out claimed ! -type d -name '*.k*' ! -path '*[!!-~]*' &&
           find queue out claimed -type f -name "$flat_like.*.*.*" \
-        -exec cut -f 1 {} + && printf 'end\n'
+        -exec cut -f 1 {} + && printf 'end\n' && ls body && printf 'end\n'
     } 9>&-
     for check_path in "$q"/keys/k*; do
       [ -e "$check_path" ] || break
@@ -331,6 +330,7 @@ check_keys_compare() {
   } | awk -v "boot=$check_boot" '
       $1 == "end" { ends++; next }
       $1 == "key" && NF == 4 { id[$2] = $3; is[$2] = $4; next }
+      ends { sub(/^0+/, ""); body[$0]; next }
       { skip = /^buried\//; sub(/.*\//, "")
         n = split($0, field, "."); key = field[9 + skip]; at = field[2 + skip]
         if (n != 10 && n != 12 || length(at) != 12) next
@@ -339,14 +339,16 @@ check_keys_compare() {
         there[key " " at] = 1
         if (!(key in first) || at + 0 < first[key] + 0) first[key] = at }
       END {
-        if (ends != 2) exit 74
+        if (ends != 3) exit 74
         if (boot) for (key in first) if (!((key " " id[key]) in there)) {
-          print "yes", key, first[key]; is[key] = "yes"; id[key] = first[key]
+          print key, first[key]; is[key] = "yes"; id[key] = first[key]
         }
         for (key in id) {
-          if (!((key " " id[key]) in there)) print "remove", key, id[key]
-          else if (is[key] != "yes") print "yes", key, id[key]
+          if (!((key " " id[key]) in there)) { if (!(id[key] in body)) gone[key] }
+          else if (is[key] != "yes") print key, id[key]
         }
+        print "gone"
+        for (key in gone) print key, id[key]
       }') || { why="queue '$queue': keys cannot be checked"; return 74; }
 }
 
@@ -357,27 +359,12 @@ check_keys() {
   done
   [ -n "$check_keyed" ] || return 0
   check_keys_compare || return
-  # Lines of three words without blanks
-  check_gone='' check_how='' check_key=
-  for check_word in $check_fix; do
+  for check_word in ${check_fix%gone*}; do
     case $check_word in
-    yes | remove) check_how=$check_word; continue ;;
     k*) check_key=$check_word; continue ;;
     esac
-    if [ "$check_how" = yes ]; then
-      file_put "keys/$check_key" "$check_word
+    file_put "keys/$check_key" "$check_word
 yes" || { disk_failed "$q/keys"; return; }
-      continue
-    fi
-    is_number "$check_word" 999999999999 || number=0
-    pad "$number" 000000000000
-    # Slips move while we look, bodies do not
-    there "$q/body/$padded"
-    case $? in
-    0) ;;
-    1) check_gone="$check_gone $check_key $check_word" ;;
-    *) return 74 ;;
-    esac
   done
-  keys_remove "$check_gone"
+  keys_remove "${check_fix#*gone}"
 }

@@ -31,9 +31,7 @@ checkpoint_turn() {
   spool_turn=${1%/}
   name_from_disk "${spool_turn##*/}"
   [ "$name_queue" = "$queue" ] || checkpoint "$name_queue"
-  wait_sweep
-  spark_sweep
-  under_spool ids_sweep
+  spool_sweep
 }
 
 # checkpoint_spool - run the checkpoint of every queue, and sweep what is beside them
@@ -42,14 +40,13 @@ checkpoint_spool() {
   clock_follow || :
   all_queues checkpoint
   spool_code=$? spool_why=$why
-  spool_sweep
-  spark_sweep
-  under_spool ids_sweep || return
+  spool_sweep || return
   why=$spool_why
   return $spool_code
 }
 
-# spool_sweep [boot] - remove what killed processes left beside the queues; `boot`: all are dead
+# spool_sweep [boot] - remove what killed processes left beside the queues, and old ranges of ids;
+# `boot`: all are dead
 spool_sweep() {
   wait_sweep "$@"
   for spool_path in "$FLATQ_DIR"/.drop.* "$FLATQ_DIR"/.ids.old.* "$FLATQ_DIR"/.probe.* \
@@ -58,7 +55,7 @@ spool_sweep() {
     [ $# -gt 0 ] || owner_dead "${spool_path##*[./]}" || continue
     rm -rf "$spool_path"
   done
-  [ $# -gt 0 ] || return 0
+  [ $# -gt 0 ] || { spark_sweep; under_spool ids_sweep; return; }
   # What disk_try has left. Only at a boot, since this lists all bodies
   for spool_path in "$FLATQ_DIR"/.[a-z]*/probe.*.*-000000000000 \
     "$FLATQ_DIR"/*/probe.*.*-000000000000 "$FLATQ_DIR"/*/*/probe.*.*-000000000000; do
