@@ -171,15 +171,13 @@ spool_boot_unread() {
   boot_unread=.unread
 }
 
-# queue_mend - if the queue $q could not be recovered at the boot, try again
+# queue_mend [locked] - if the queue $q could not be recovered at the boot, try again. RACE: another
+# verb may do it before we have the spool's lock
 queue_mend() {
-  ! queue_unread || under_spool queue_mend_locked
-}
-
-# queue_mend_locked - queue_mend under the spool's lock. RACE: another verb may have done it
-queue_mend_locked() {
+  queue_unread || return 0
+  [ $# -gt 0 ] || { under_spool queue_mend locked; return; }
   need engine/check
-  ! queue_unread || queue_after_boot >&"${check_doctor:-5}"
+  queue_after_boot >&"${check_doctor:-5}"
 }
 
 # queue_unread - return whether the recovery of $q at the boot has failed
@@ -191,9 +189,6 @@ queue_unread() {
 # return 1 if they could not be listed
 boot_quiet() {
   boot_roots='' boot_bodies=''
-  case $* in
-  *[!A-Za-z0-9+\;.\$_\(\),%\ -]*) return 1 ;;
-  esac
   for boot_mark in "$FLATQ_DIR"/.unread.*; do
     # Its recovery removes the mark
     [ ! -e "$boot_mark" ] || return 1

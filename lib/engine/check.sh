@@ -136,7 +136,8 @@ queue_check() {
       "$check_orphans" 'the first verb after a boot removes those of killed ones'
 }
 
-# check_slips - bury each message whose body is not whole; check_body for each body without a slip
+# check_slips - bury each message whose body is not whole; at a boot, remove bodies without a slip,
+# else count them
 check_slips() {
   for check_path in "$q"/wal/* "$q"/head/*/* "$q"/delayed/*/*/*; do
     slip_parse "${check_path##*/}" || [ ! -e "$check_path" ] || check_set_aside "$check_path" ||
@@ -182,22 +183,23 @@ check_slips() {
     check_how=$1
     shift
     case $check_how in
-    remove) check_body "$1" || return; continue ;;
+    remove)
+      # Its push may be at work, but not at a boot (R4)
+      [ -n "$check_boot" ] || { check_orphans=$((check_orphans + 1)); continue; }
+      rm -f "$q/body/$1" || { disk_failed "$q/body"; return; }
+      check_say 'what a killed push left of %s was removed' "$1"
+      continue ;;
     keyed) check_keyed=1; continue ;;
     # The lengths are right; a power cut may have left zeros
-    text) check_text "$@"; check_good=$?; continue ;;
-    unless) [ "$check_good" -ne 0 ] || continue ;;
+    text)
+      check_odd=$({ (cd "$q/body" && exec cat "$@" 9>&-) && printf '!'; } |
+        tr -d 'A-Za-z0-9+/=\n' | wc -c)
+      continue ;;
+    unless) [ "${check_odd##* }" != 1 ] || continue ;;
     esac
     for check_path in "$@"; do check_bury "$check_path" || return; done
   done
   IFS=$blanks
-}
-
-# check_text ID ... - return whether these bodies can be read, and have only letters of base64
-check_text() {
-  check_odd=$({ (cd "$q/body" && exec cat "$@" 9>&-) && printf '!'; } |
-    tr -d 'A-Za-z0-9+/=\n' | wc -c)
-  [ "${check_odd##* }" = 1 ]
 }
 
 # check_bury PATH - bury the message of a slip if its body is damaged; in doctor, also if unreadable
@@ -218,19 +220,11 @@ check_bury() {
   esac
   message_bury '' "$1"
   case $? in
-  0) check_say "message %s was $1: buried" "$id" || : ;;
+  0) check_say "message %s was $1: buried" "$id" ;;
   # RACE: it was taken or settled since the list
   66) ;;
   *) return 74 ;;
   esac
-}
-
-# check_body ID - remove a body without a slip after a boot (R4); else count it, as its push may be
-# at work
-check_body() {
-  [ -n "$check_boot" ] || { check_orphans=$((check_orphans + 1)); return 0; }
-  rm -f "$q/body/$1" || { disk_failed "$q/body"; return; }
-  check_say 'what a killed push left of %s was removed' "$1"
 }
 
 # check_set_aside PATH - set aside the file, which is no slip, and say so
@@ -310,10 +304,15 @@ check_awk() {
     END { if (!whole) exit 74; if (!how) print bads + 0, goods + 0, keys + 0 }'
 }
 
-# check_keys_compare - set check_fix to KEY ID of unconfirmed keys and, at a boot, when none is
-# settled meanwhile, of those that a power cut lost; then `gone`, and KEY ID of those without a
-# message. Slips move while we look, bodies do not
-check_keys_compare() {
+# check_keys - make keys/ agree with the messages
+check_keys() {
+  for check_path in "$q"/keys/k* "$q"/claimed/*/*; do
+    [ ! -e "$check_path" ] || check_keyed=1
+  done
+  [ -n "$check_keyed" ] || return 0
+  # KEY ID of unconfirmed keys and, at a boot, when none is settled meanwhile, of those that a power
+  # cut lost; then `gone`, and KEY ID of those without a message. Slips move while we look, bodies
+  # do not
   check_fix=$({
     {
       cd "$q" &&
@@ -350,15 +349,6 @@ check_keys_compare() {
         print "gone"
         for (key in gone) print key, id[key]
       }') || { why="queue '$queue': keys cannot be checked"; return 74; }
-}
-
-# check_keys - make keys/ agree with the messages
-check_keys() {
-  for check_path in "$q"/keys/k* "$q"/claimed/*/*; do
-    [ ! -e "$check_path" ] || check_keyed=1
-  done
-  [ -n "$check_keyed" ] || return 0
-  check_keys_compare || return
   for check_word in ${check_fix%gone*}; do
     case $check_word in
     k*) check_key=$check_word; continue ;;

@@ -15,10 +15,9 @@ queue_promote() {
       ! [ "$window_now" \< "${promote_path##*/}" ] || break
       for promote_slip in "$promote_path"/*; do
         [ ! -e "$promote_slip" ] || set -- "$@" "$promote_slip"
-        [ $# -lt 100 ] || { promote_these "$@"; set --; }
+        [ $# -lt 100 ] && [ ${#promote_empty} -lt 10000 ] || { promote_these "$@"; set --; }
       done
       promote_empty="$promote_empty ${promote_path#"$q/delayed/"}"
-      [ ${#promote_empty} -lt 10000 ] || { promote_these "$@"; set --; }
     done
   done
   promote_these "$@"
