@@ -9,9 +9,10 @@ tries_over() {
 # reason_check REASON - exit unless a message can be buried with this REASON
 reason_check() {
   case $1 in
-  '' | *[!A-Za-z0-9_-]*) die 65 '-r takes letters, digits, - and _' ;;
+  '' | *[!A-Za-z0-9_-]*) ;;
+  *) [ ${#1} -gt 40 ] || return 0 ;;
   esac
-  [ ${#1} -le 40 ] || die 65 '-r takes 40 bytes at most'
+  die 65 '-r takes at most 40 letters, digits, - and _'
 }
 
 # message_bury PRIORITY REASON - set `slip_path` aside, with PRIORITY; empty: its own. Durable when
@@ -77,9 +78,8 @@ message_kick() {
 }
 
 # queue_kick COUNT [REASON [FUNCTION]] - kick up to COUNT messages, those buried longest or, if none
-# is buried, delayed ones; set `kicked`. Return 75 no room for one, 66 those that are buried are
-# damaged. With REASON, only those buried with it (empty: with any); FUNCTION instead of
-# message_kick
+# is buried, delayed ones; set `kicked`. With REASON, only those buried with it (empty: with any);
+# FUNCTION instead of message_kick. Return 75 no room for one, 66 those that are buried are damaged
 queue_kick() {
   kicked=0 kick_most=$1 kick_place='' kick_damaged='' kick_reason=${2:-}
   kick_do=${3:-message_kick} kick_not=${3:-*.damaged}

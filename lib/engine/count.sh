@@ -89,9 +89,11 @@ count_awk() {
     }'
 }
 
-# queue_oldest - set `oldest` to the age, at epoch_time, of the oldest ready message, in seconds; 0:
-# none. In each place, the first message of a priority is the oldest
+# queue_oldest - set `oldest` to the age of the oldest ready message, in seconds; 0: none. Reads the
+# clock. In each place, the first message of a priority is the oldest
 queue_oldest() {
+  clock_read
+  clock_epoch "$now"
   oldest_born=$epoch_time oldest_seen=.
   for oldest_path in "$q"/wal/* "$q"/head/*/* "$q"/queue/*/*; do
     case $oldest_path in

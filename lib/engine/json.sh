@@ -19,7 +19,6 @@ json_lines() {
     function value(kind, word) {
       if (word == "" || word == "-") return "null"
       if (kind == "$") return "\"" text(word) "\""
-      while (word ~ /^-?0[0-9]/) sub(/0/, "", word)
       return word
     }
     # Control characters, and bytes that are not UTF-8, become U+FFFD

@@ -98,23 +98,18 @@ log_show() {
   # write: another program writes
   {
     log_state=$({
-      { log_read && printf 'read\n' >&3; } | { sort && printf 'sorted\n' >&3; } |
-        { log_cut && printf 'cut\n' >&3; } | $log_filter >&4
+      { log_read && printf 'read ' >&3; } | { sort && printf 'sorted ' >&3; } |
+        { log_cut && printf cut >&3; } | $log_filter >&4
     } 3>&1)
   } 4>&1 || { why='the log could not be printed'; return 74; }
   log_again=
-  case "
-$log_state" in
-  *'
-end
-read
-sorted
-cut') ;;
-  *) why='the log could not be read'; return 74 ;;
-  esac
   case $log_state in
   *'again
-end'*) log_again=1 ;;
+end
+read sorted cut') log_again=1 ;;
+  *'end
+read sorted cut') ;;
+  *) why='the log could not be read'; return 74 ;;
   esac
 }
 

@@ -17,8 +17,7 @@ message_first() {
     reserved) slips_left out ;;
     *) slips_left "$1" ;;
     esac
-    look_code=$?
-    case $look_code in
+    case $? in
     66) why="no $1 message in queue '$queue'"; return 66 ;;
     74) return 74 ;;
     esac
@@ -27,48 +26,30 @@ message_first() {
   not_listed
 }
 
-# message_search ID [tend] - message_find in all queues; set q and queue too. Return 66 if it is
-# proved that none has it. `tend`: first put back what is due
+# message_search ID - message_find in all queues, after what is due in them was put back; set q and
+# queue too. Return 66 if it is proved that none has it
 message_search() {
-  look_id=$1 look_tend=${2:-}
-  for look_try in $looks; do
-    set -- "$FLATQ_DIR"/*
-    for look_path in "$@"; do
-      look_in "$look_path"
-      look_code=$?
-      [ $look_code -eq 66 ] || return $look_code
-    done
-    need engine/proof
-    names_in "$FLATQ_DIR" || return
-    [ -e "$1" ] || shift
-    look_count=$#
-    IFS='
-'
-    # shellcheck disable=SC2086 # a name a line
-    set -- $names
-    IFS=$blanks
-    # RACE: a queue was created since: repeat
-    [ $# -gt $look_count ] || return 66
+  look_id=$1 look_found=
+  for look_in in each_queue all_queues; do
+    "$look_in" look_queue
+    look_code=$?
+    [ -z "$look_found" ] || return 0
+    [ $look_code -eq 0 ] || return $look_code
   done
-  why="spool $FLATQ_DIR: cannot be listed"
-  return 74
+  return 66
 }
 
-# look_in PATH - message_search in the queue at PATH
-look_in() {
-  if [ ! -d "$1/wal" ]; then
-    need engine/proof
-    expect_path "$1/wal" 'no such message' || return
-  fi
-  name_from_disk "${1##*/}"
-  queue_open "$name_queue" && { [ -z "$look_tend" ] || { clock_read; queue_put_back_due; }; } &&
-    message_find "$look_id"
+# look_queue QUEUE - message_search there, unless it is found already
+look_queue() {
+  [ -z "$look_found" ] || return 0
+  queue_open "$1" && { clock_read; queue_put_back_due; } && message_find "$look_id"
   look_code=$?
   case $look_code in
-  # No name of a queue, or the queue was dropped
-  65 | 69) return 66 ;;
+  0) look_found=1 ;;
+  # RACE: another verb may have dropped it
+  66 | 69) ;;
+  *) return $look_code ;;
   esac
-  return $look_code
 }
 
 # look_first STATE - message_first by one look, which proves nothing if it finds none

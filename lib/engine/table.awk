@@ -1,4 +1,4 @@
-# table.awk - the lines of table.sh as a table, behind date.awk; form is what table_print prints
+# table.awk - the lines of table_print as a table: -v form=WHAT, behind date.awk
 
 function age(s) {
   if (s < 3600) return s < 60 ? s "s" : int(s / 60) "m"

@@ -1,4 +1,4 @@
-# engine/table.sh - what list and stat print, as a table for eyes
+# engine/table.sh - what list and stat print, as a table
 
 # table_print messages|queues|stat COMMAND ... - print COMMAND's lines as a table
 table_print() {

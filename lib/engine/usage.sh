@@ -15,8 +15,7 @@ option_odd() {
 }
 
 # near WORD NAME[=...] ... - set near_shown to WORD, as a terminal can show it; and near_said to
-# `did you mean NAME?` for the first NAME that WORD becomes by one letter more, one less, another
-# one, or two that change places
+# `did you mean NAME?` for the first NAME that is one letter away, or has two in another order
 near() {
   near_word=$1 near_shown=$1 near_said=
   shift
@@ -65,7 +64,6 @@ help() {
     read -r help_line
     while read -r help_line; do
       case $help_line in
-      '# shellcheck'*) continue ;;
       '# Exit'*) help_part=Exit ;;
       '#') [ "$help_part${help_all-}" != Exit ] || break ;;
       '#'*) ;;

@@ -32,7 +32,6 @@ FNR == 1 {
 
 !header { next }
 !/^#/ { header = 0; next }
-/^# shellcheck/ { next }
 
 # The title may have several lines
 titled && $0 != "#" { sub(/^# */, ""); title = title (title == "" ? "" : " ") $0; next }
@@ -66,10 +65,6 @@ match($0, /^# +(-[A-Za-z0-9], --[a-z0-9-]+|[A-Z][A-Z]+)( [A-Z][^ ]*)?  +/) {
   sub(/^# +/, "", key)
   sub(/ +$/, "", key)
   printf ".TP\n.B %s\n%s\n", text(key), text(line)
-  if (key ~ /^-/ && files > 1) {
-    if (!(key in having)) keys[++count] = key
-    having[key] = having[key] (key in having && having[key] != "" ? ", " : "") name
-  }
   option = 1
   next
 }
@@ -103,23 +98,10 @@ bullet { bullet = 0; gap = 1 }
 /^#     / { if (!lines) print ".nf"; lines = 1; sub(/^#     /, ""); print text($0); next }
 { sub(/^# */, ""); fill(); if (gap) print ".PP"; gap = 0; print text($0) }
 
-# option_index() - each option of a verb and the verbs that take it
-function option_index(  i, j, key) {
-  heading("OPTIONS")
-  print "Which verbs take an option; what it means stands under each verb."
-  for (i = 2; i <= count; i++) {
-    key = keys[i]
-    for (j = i - 1; j > 0 && keys[j] > key; j--) keys[j + 1] = keys[j]
-    keys[j + 1] = key
-  }
-  for (i = 1; i <= count; i++) printf ".TP\n.B %s\n%s\n", text(keys[i]), having[keys[i]]
-}
-
 function variable(name, what) { print ".TP\n.B " name "\n" what }
 
 END {
   finish()
-  option_index()
   heading("ENVIRONMENT")
   print "No other exported variable changes what flatq does, except those that the shell and its"
   print "tools use themselves, such as PATH."

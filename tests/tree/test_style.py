@@ -97,14 +97,13 @@ def test_readme_has_the_headers_table():
     assert readme == headers.filled(readme), "make tables writes them anew"
 
 
-def test_man_page_has_an_index_of_options():
+def test_man_page_has_all_options_and_examples():
     words = ["awk", "-f", LIB / "man/flatq.awk", LIB / "flatq",
         *(LIB / verb for verb in headers.verbs())]
     page = subprocess.run(words, stdout=subprocess.PIPE, text=True,
         check=True).stdout.replace("\\-", "-")
-    index = page.partition("\n.SH OPTIONS\n")[2].partition("\n.SH")[0].splitlines()
-    assert {line[3:] for line in index if line.startswith(".B ")} == {
-        f"{letter}, {name} {value}".rstrip() for verb in headers.verbs()
+    assert {line[3:] for line in page.splitlines() if line.startswith(".B -")} == {
+        f"{letter}, {name} {value}".rstrip() for verb in ("flatq", *headers.verbs())
         for letter, name, value, _ in headers.header(LIB / verb).options}
     assert "\n.SH EXIT STATUS\n" in page and "\n.SH FILES\n" in page
     examples = page.partition("\n.SH EXAMPLES\n")[2].partition("\n.SH")[0].replace("\\(dq", '"')

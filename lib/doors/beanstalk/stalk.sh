@@ -68,7 +68,7 @@ job_find() {
   [ ${#job_id} -le 12 ] || return 66
   pad "$job_id" 000000000000
   find_id=$padded
-  message_search "$find_id" tend || return
+  message_search "$find_id" || return
   tube_meant=$queue
   case $slip_path in
   "$q"/out/*)

@@ -34,8 +34,11 @@ $1 == "count" {
   value[queue($2), "in_flight"] = $6
   next
 }
-$1 == "ready" && slip($2) { add("ready", $2); text_of[field[2] ""] = $3; next }
-$1 ~ /^(buried|delayed|reserved)$/ && slip_in($2) { add($1, $2); next }
+$1 ~ /^(ready|buried|delayed|reserved)$/ && slip($2) {
+  add($1, $2)
+  if ($1 == "ready") text_of[field[2] ""] = $3
+  next
+}
 id != "" { text_of[id] = $0; id = ""; next }
 /^==> (body|why)\// { id = $2; sub(/^body./, "", id); next }
 $0 == "logs" { logs = 1 }
@@ -49,8 +52,10 @@ END {
 function add(what, line) { list[what, ++count[what]] = line }
 # The name of the queue in a directory
 function queue(disk) { sub(/^%/, "", disk); gsub(/,/, "/", disk); return disk }
-function slip(text) { return split(text, field, ".") >= 10 && text !~ /[^0-9A-Za-z_.-]/ }
-function slip_in(path) { sub(/.*\//, "", path); return slip(path) }
+function slip(path) {
+  sub(/.*\//, "", path)
+  return split(path, field, ".") >= 10 && path !~ /[^0-9A-Za-z_.-]/
+}
 function log_line() {
   if (/^==> .* <==$/) { name = $2; sub(/\/log$/, "", name); name = queue(name); return }
   # The first line may be a part of one
@@ -127,7 +132,6 @@ function safe(text) {
 }
 # busybox reads a number with a zero in front as octal
 function plain(value) { sub(/^0+/, "", value); return value + 0 }
-function age(time) { return span(now - time) }
 function span(seconds) {
   seconds = int(seconds > 0 ? seconds : 0)
   return seconds < 60 ? seconds " s" : seconds < 3600 ? int(seconds / 60) " min" : \
@@ -157,12 +161,12 @@ function page_rows(what,  n, bound, tries, last, most) {
 }
 function number(n) { return cell(plain(field[n])) }
 function told(id, size) { return cell(message(text_of[field[id] ""], plain(field[size])), "m") }
-function since(n) { return cell(age(plain(field[n]) / 100)) }
+function since(n) { return cell(span(now - plain(field[n]) / 100)) }
 function row(what, text,  part, last) {
   if (what == "queues") return row_queue(text)
   if (what == "events") {
     split(text, field, " ")
-    return cell(age(field[1])) cell(field[2], "m") \
+    return cell(span(now - field[1])) cell(field[2], "m") \
       cell(field[7] ~ /^[0-9A-Za-z_.-]+$/ && field[7] != "-" ? field[7] : "", "m") \
       number(3) number(4) number(5)
   }
@@ -188,6 +192,6 @@ function row_queue(name,  link) {
     (closed[name] == "true" ? " (closed)" : "") \
     (value[name, "paused"] + 0 ? " (paused)" : "") "</th>" amount(name, "ready") \
     amount(name, "delayed") amount(name, "reserved") amount(name, "buried", "bad") \
-    (value[name, "ready"] ? cell(age(now - value[name, "oldest"])) : \
+    (value[name, "ready"] ? cell(span(value[name, "oldest"])) : \
       cell("&ndash;", "z")) amount(name, "pushed_last_minute") amount(name, "done_last_minute")
 }
