@@ -4,7 +4,6 @@
 
 need engine/state
 
-# slip_expired - return whether the time of the message in the slip_ variables is over
 slip_expired() {
   [ "$slip_delay" -gt 4294967295 ] || return 1
   clock_epoch "$now"

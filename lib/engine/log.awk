@@ -1,7 +1,7 @@
 # log.awk - print the events of the queues' logs in words, as log_read of log.sh says
 #
-# cd SPOOL && awk -v last=COUNT -v since=SECONDS -v only=ID -f date.awk -f log.awk. Input: the `s`
-# lines of the last turn, what `ls` says of the logs, `whole`. With -v json=1, for json_lines.
+# FLATQ_DIR=SPOOL awk -v last=COUNT -v since=SECONDS -v only=ID -f date.awk -f log.awk. Input: the
+# `s` lines of the last turn, what `ls` says of the logs, `whole`. With -v json=1, for json_lines.
 
 function many(number, word) { return number " " word (number == "1" ? "" : "s") }
 # Set `bulk` to N of `bulk-N`, else `reason` and `due` of [REASON-]delay-SECONDS or -lease-SECONDS
@@ -58,9 +58,9 @@ function event(line, queue,  part, time) {
 }
 # Read the log from byte `from` to byte `to`; return how far; -1: the file has another inode now
 function read(name, inode, from, to, queue,  command, line, next_line, bytes) {
-  command = "{ exec <\047" name "\047 && set -- $(ls -nid \047" name "\047) && [ \"$1\" = " \
-    inode " ] && echo open && tail -c +" sprintf("%.0f", from + 1) " | head -c " \
-    sprintf("%.0f", to - from) " | tr \"\\000\" \"\\001\" && echo .; } 2>/dev/null"
+  command = "{ cd \"$FLATQ_DIR\" && exec <\047" name "\047 && set -- $(ls -nid \047" name \
+    "\047) && [ \"$1\" = " inode " ] && echo open && tail -c +" sprintf("%.0f", from + 1) \
+    " | head -c " sprintf("%.0f", to - from) " | tr \"\\000\" \"\\001\" && echo .; } 2>/dev/null"
   if ((command | getline line) <= 0 || line != "open") { close(command); return -1 }
   if ((command | getline line) <= 0) { failed = 1; exit 1 }
   while ((command | getline next_line) > 0) {

@@ -124,13 +124,9 @@ log_cut() {
 # log_read - print the events, with two words in front that sort them. On 3, print `s INODE NAME
 # BYTES` for each log, read up to there, `again` as log_again, and `end`
 log_read() {
-  case $lib in
-  /*) log_parts=$lib/engine ;;
-  *) log_parts=$PWD/$lib/engine ;;
-  esac
-  printf '%s\n' "$log_state" "$log_listing" whole | (cd "$FLATQ_DIR" && exec awk \
+  printf '%s\n' "$log_state" "$log_listing" whole | FLATQ_DIR=$FLATQ_DIR awk \
     -v "json=${log_json:-}" -v "last=$log_last" -v "since=$log_since" -v "only=$log_id" \
-    -f "$log_parts/date.awk" -f "$log_parts/log.awk" 2>&3)
+    -f "$lib/engine/date.awk" -f "$lib/engine/log.awk" 2>&3
 }
 
 # log_wait - wait for a second, and return 1; 0: standard output is a pipe that nobody reads, whose

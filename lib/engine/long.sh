@@ -77,16 +77,11 @@ long_letter() {
 # long_named TEXT - set long_text to the TEXT of an error, which names an option as it was given
 long_named() {
   long_text=$1
-  case $1 in
-  -?' '*)
-    long_letter=${1#-}
-    long_letter=${long_letter%% *}
-    case " $long_used" in
-    *" $long_letter="*)
-      long_name=${long_used#*"$long_letter="}
-      long_text="${long_name%% *} ${1#-? }" ;;
-    esac ;;
-  esac
+  for long_name in $long_used; do
+    case $1 in
+    "-${long_name%%=*} "*) long_text="${long_name#*=} ${1#-? }"; return ;;
+    esac
+  done
 }
 
 # long_skip LETTERS - set long_is to `value` if the next word is the value of the last one

@@ -25,7 +25,7 @@ FNR == 1 {
   files++
   header = titled = 1
   title = ""
-  option = 0
+  inside = 0
   section = parts = ""
   next
 }
@@ -65,39 +65,34 @@ match($0, /^# +(-[A-Za-z0-9], --[a-z0-9-]+|[A-Z][A-Z]+)( [A-Z][^ ]*)?  +/) {
   sub(/^# +/, "", key)
   sub(/ +$/, "", key)
   printf ".TP\n.B %s\n%s\n", text(key), text(line)
-  option = 1
+  inside = 6
   next
 }
-option && /^#      / { sub(/^# +/, ""); print text($0); next }
+inside && match($0, /^# +/) && RLENGTH > inside { print text(substr($0, RLENGTH + 1)); next }
 
 /^# Example: / {
   sub(/^# Example: /, "")
   examples = examples ".PP\n" text(what) ":\n.RS\n.nf\n" text($0) "\n.fi\n.RE\n"
   next
 }
-/^#$/ { fill(); option = bullet = 0; gap = 1; section = ""; next }
+/^#$/ { fill(); inside = 0; gap = 1; section = ""; next }
 /^# (Files|Order|Crash|Exit): / {
   section = $2
   sub(/^# [A-Za-z]+: +/, "")
-  if (section == "Exit:" && files == 1) {
-    heading("EXIT STATUS")
-    print text($0)
-  } else if (section == "Exit:") printf ".PP\nExit: %s\n", text($0)
-  else if (files > 1) parts = parts ".br\n" section " " text($0) "\n"
-  option = 0
+  if (section == "Exit:" && files == 1) { heading("EXIT STATUS"); part(text($0)) }
+  else part((section == "Exit:" ? ".PP" : ".br") "\n" section " " text($0))
   next
 }
-section == "Exit:" { sub(/^# */, ""); print text($0); next }
-section != "" { sub(/^# */, ""); if (files > 1) parts = parts text($0) "\n"; next }
+section != "" { sub(/^# */, ""); part(text($0)); next }
 
-# A list; lines that are indented below its points belong to them
-/^#   - / { fill(); print ".IP \\(bu 2"; bullet = 1; print text(substr($0, 7)); next }
-bullet && /^#     / { sub(/^# +/, ""); print text($0); next }
-bullet { bullet = 0; gap = 1 }
+# A list
+/^#   - / { fill(); print ".IP \\(bu 2"; inside = 5; print text(substr($0, 7)); next }
+inside { gap = inside == 5; inside = 0 }
 # What is indented further than the text is shown line by line
 /^#     / { if (!lines) print ".nf"; lines = 1; sub(/^#     /, ""); print text($0); next }
 { sub(/^# */, ""); fill(); if (gap) print ".PP"; gap = 0; print text($0) }
 
+function part(s) { if (section == "Exit:") print s; else if (files > 1) parts = parts s "\n" }
 function variable(name, what) { print ".TP\n.B " name "\n" what }
 
 END {
