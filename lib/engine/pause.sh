@@ -10,20 +10,15 @@ need engine/lock engine/clock
 # seconds that are left, or 0. Reads `now`
 queue_paused() {
   paused_left=0 paused_until='' paused_boot='' paused_seconds=0
-  # One look, or one read, that failed is no absence (R1)
+  # One look, or read, that failed is no absence; two reads are none without proof (R1)
   [ -d "$q/tended" ] || [ -d "$q/tended" ] || return 1
-  for paused_try in 1 2; do
-    ! read -r paused_until paused_boot paused_seconds <"$q/paused" || break
-  done
+  read -r paused_until paused_boot paused_seconds <"$q/paused" ||
+    read -r paused_until paused_boot paused_seconds <"$q/paused" || {
+    need engine/proof
+    absent "$q/paused" || paused_until=- paused_boot=- paused_seconds=4294967295
+  }
   case $paused_until.$paused_boot in
   -.-) paused_left=$paused_seconds; return 0 ;;
-  # It could not be read: then the queue is paused, unless it is proved that the file is not there
-  .)
-    need engine/proof
-    if ! absent "$q/paused"; then
-      paused_until=- paused_left=4294967295 paused_seconds=4294967295
-      return 0
-    fi ;;
   *[!0-9]*."$boot") ;;
   ????????????."$boot")
     clock_between "$now" "$paused_until"
@@ -58,11 +53,12 @@ pause_set() {
   fi
   pause_text='- - 4294967295' pause_tries=
   [ -z "$1" ] || { clock_add "$1" "$now"; pause_text="$later $boot $1"; }
-  file_put paused "$pause_text" || { disk_failed "$q"; return; }
+  # CRASH: a power cut must not leave `tended` with a part of `paused`, which is no end of the pause
+  file_put paused "$pause_text" && sync_paths "$q/paused" || { disk_failed "$q"; return; }
   until mkdir "$q/tended" || [ -d "$q/tended" ]; do
     # RACE: a take may write the file again
     [ ${#pause_tries} -lt 100 ] && rm -f "$q/tended" || { disk_failed "$q"; return; }
     pause_tries=1$pause_tries
   done
-  sync_paths "$q/paused" "$q"
+  sync_paths "$q"
 }
