@@ -1,5 +1,4 @@
-# Completion of flatq in bash: `make install` puts it where bash-completion looks; or read it in
-# ~/.bashrc
+# Completion of flatq in bash, where bash-completion looks; or read it in ~/.bashrc
 _flatq() {
   local words word text begun=
   # Split at blanks alone; the x keeps an empty last word

@@ -1,5 +1,5 @@
 #compdef flatq
-# Completion of flatq in zsh: `make install` puts it where zsh looks, as _flatq
+# Completion of flatq in zsh, where its name is _flatq
 local line
 local -a found shown
 for line in "${(@f)$(flatq --complete "${(@Q)words[2,CURRENT-1]}" "${(Q)PREFIX}" 2>/dev/null)}"; do

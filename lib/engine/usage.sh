@@ -59,20 +59,12 @@ title_read() {
 
 # help - print the verb's header, up to the end of its Exit; with help_all, the whole header
 help() {
-  help_part=
-  {
-    read -r help_line
-    while read -r help_line; do
-      case $help_line in
-      '# Exit'*) help_part=Exit ;;
-      '#') [ "$help_part${help_all-}" != Exit ] || break ;;
-      '#'*) ;;
-      *) break ;;
-      esac
-      help_line=${help_line#'#'}
-      help_say "${help_line#' '}"
-    done
-  } <"$lib/$FLATQ_VERB"
+  help_text=$(exec awk -v "all=${help_all-}" '
+    /^#!/ { next }
+    !/^#/ || $0 == "#" && exits && !all { exit }
+    /^# Exit/ { exits = 1 }
+    { sub(/^# ?/, ""); print }' "$lib/$FLATQ_VERB") || help_failed
+  help_say "$help_text"
   # So that a door does not take this exit for an end by a signal (door_end)
   door_done=1
   exit 0
@@ -80,7 +72,10 @@ help() {
 
 # help_say LINE - print it, or exit with 74
 help_say() {
-  printf '%s\n' "$1" 2>/dev/null && return 0
+  printf '%s\n' "$1" 2>/dev/null || help_failed
+}
+
+help_failed() {
   # A door has not opened its log yet
   printf '%s: the help could not be printed\n' "$FLATQ_VERB" >&"${shell_quiet:-2}"
   exit 74

@@ -145,13 +145,13 @@ function amount(name, of, kind) {
 # The rows for `%WHAT`; of buried messages and events the last ones, latest first
 function page_rows(what,  n, bound, tries, last, most) {
   if (what == "says") {
-    n = count["queues"]; bound = value[list["queues", 1], "bound"]
-    tries = value[list["queues", 1], "most_tries"]
+    n = count["queues"]; name = list["queues", 1]
+    bound = value[name, "bound"]; tries = value[name, "most_tries"]
     if (form == "page") printf "%d queue%s", n, (n == 1 ? "" : "s")
     else if (form == "missing") printf "No such queue: see <a href=\"/\">all queues</a>"
     else printf "%s, %s", (bound ? "at most " bound " messages" : "no bound"), \
       (tries ? "at most " tries " tries" : "any number of tries") \
-      (value[list["queues", 1], "paused"] + 0 ? ", paused" : "")
+      (value[name, "paused"] + 0 ? ", paused" : "")
     printf ", as of %d:%02d:%02d UTC\n", now / 3600 % 24, now / 60 % 60, now % 60
   }
   last = what ~ /buried|events/
