@@ -60,7 +60,7 @@ batch_read() {
     names_in "$q/keys" || return
     [ -n "$names" ] || return 0
   fi
-  # shellcheck disable=SC2086 # names without blanks
+  # shellcheck disable=SC2086 # names
   batch_keys="$batch_keys $(cd "$1" && cut -f 1 $batch_flats 9>&- |
     awk -F . -v "count=$batch_lines" '
       NF == 10 && $9 != "-" { sub(/^0+/, "", $2); print $9, $2 }
@@ -73,7 +73,7 @@ batch_read() {
 batch_remove() {
   batch_path=$1
   shift
-  # shellcheck disable=SC2086 # names without blanks
+  # shellcheck disable=SC2086 # names
   bodies_remove $batch_bodies && (cd "${batch_path%/*}" && exec rm -rf "${batch_path##*/}" "$@") ||
     disk_failed "${batch_path%/*}"
 }

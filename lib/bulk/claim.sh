@@ -2,20 +2,19 @@
 # settled or given back; all under the queue's lock
 #
 # A segment is claimed/NAME/OFFSET.COUNT/, slips or up to 200 flat files as they were taken; or
-# OFFSET.COUNT.flat/, with the flat files made of its slips (lib/README.md, "Places", has the marks
-# beside it). OFFSET, 12 digits, counts what NAME has claimed before, and is never given twice.
+# OFFSET.COUNT.flat/, with flat files made of its slips (lib/README.md, "Places", has the marks).
+# OFFSET, 12 digits, counts what NAME has claimed before, and is never given twice.
 
 need engine/slip engine/sync engine/proof engine/flat engine/reclaim bulk/batch bulk/take
 
 # claim_open NAME - set `claim` to NAME's directory, claim_settled, and claim_names to its segments
 # and marks, in order; 66: NAME never claimed anything here
 claim_open() {
+  why="bad name: 1 to 100 of A-Z a-z 0-9 _ -, no '-' in front"
   case $1 in
-  '' | -* | *[!A-Za-z0-9_-]*)
-    why="bad name: 1 to 100 of A-Z a-z 0-9 _ -, no '-' in front"
-    return 65 ;;
+  '' | -* | *[!A-Za-z0-9_-]*) return 65 ;;
   esac
-  [ ${#1} -le 100 ] || { why='bad name: longer than 100 bytes'; return 65; }
+  [ ${#1} -le 100 ] || return 65
   claim=$q/claimed/$1 claim_settled='' claim_names=
   if ! names_in "$claim"; then
     names_in "$q/claimed" && ! named "$1" ||
@@ -35,8 +34,8 @@ claim_open() {
 }
 
 # claim_recover - remove segments that are settled or have become flat files. Set `segments` to the
-# others, claim_held to the number of their messages, and claim_next to the next offset
-# shellcheck disable=SC2086 # names without blanks
+# others, claim_held to their messages, and claim_next to the next offset
+# shellcheck disable=SC2086 # names
 claim_recover() {
   claim_next=$claim_settled claim_held=0 claim_over='' claim_marks='' segments=
   for segment in $claim_names; do
@@ -150,7 +149,7 @@ claim_write() {
     claim_large=
     ! slip_parse "$claim_slip" || [ "$slip_size" -lt "$large_body" ] || claim_large=1
     if [ "${claim_slip%%.*}$claim_large" != "$claim_priority" ]; then
-      # shellcheck disable=SC2086 # names without blanks
+      # shellcheck disable=SC2086 # names
       [ -z "$claim_run" ] || flat_write "$claim_stage" "$nonce" $claim_run || return
       claim_run='' claim_priority=${claim_slip%%.*}
     fi

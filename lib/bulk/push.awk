@@ -1,12 +1,11 @@
 # push.awk - write the flat files of a bulk push. A message comes as short lines of base64
 # (lines_short), and then an empty line
 #
-# The environment has FLATQ_STAGE, where the blocks are; FLATQ_FIRST, the first id; FLATQ_PRIORITY,
-# FLATQ_REST and FLATQ_NONCE, parts of the names; FLATQ_LINES and FLATQ_BYTES, how many messages,
-# and about how many bytes, a flat file has; FLATQ_LARGE, from how many bytes on a message is alone
-# in one; FLATQ_MOST, the most bytes of a message, or nothing. Prints the last id, the bytes of all
-# messages and of all flat files. Exits with 65 if a message is too large, 74 if a write failed or a
-# message is not whole.
+# The environment has FLATQ_STAGE, where the blocks are; FLATQ_FIRST, the first id; parts of the
+# names; the most of a flat file, FLATQ_LINES messages and about FLATQ_BYTES; FLATQ_LARGE, from
+# which size on a message is alone in one; FLATQ_MOST, the most bytes of a message, or nothing.
+# Prints the last id, the bytes of all messages and of all flat files. Exits with 65 if a message is
+# too large, 74 if a write failed or a message is not whole.
 
 # Write the messages that were kept, text[1] to text[texts], as one flat file
 function flush(  i, path) {
@@ -37,7 +36,6 @@ BEGIN {
 }
 $0 != "" {
   at = index($0, "=")
-  if (padded || length($0) % 4 || at && substr($0, at) !~ /^==?$/) exit bad = 74
   if (at) padded = length($0) - at + 1
   part[++parts] = $0
   letters += length($0)

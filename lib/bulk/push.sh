@@ -20,8 +20,8 @@ bulk_push() {
   [ -z "$lock_held" ] || unlock_queue
   rm -rf "$bulk_stage"
   trap - HUP INT TERM
-  [ $bulk_code -eq 0 ] || return $bulk_code
-  [ "$bulk_count" = 0 ] || wake "$q/wait" "$bulk_count"
+  [ $bulk_code -ne 0 ] || wake "$q/wait" "$bulk_count"
+  return $bulk_code
 }
 
 # bulk_stopped SIGNAL - the trap of bulk_push
@@ -94,12 +94,11 @@ bulk_flats_make() {
     FLATQ_END=$bulk_mode
     bulk_flats
   )
-  bulk_code=$?
-  if [ $bulk_code -eq 65 ]; then
-    why="a message is over the limit of ${FLATQ_MOST_BYTES:-}: nothing is stored"
-    return 65
-  fi
-  [ $bulk_code -eq 0 ] || { disk_failed "$bulk_stage"; return; }
+  case $? in
+  0) ;;
+  65) why="a message is over the limit of ${FLATQ_MOST_BYTES:-}: nothing is stored"; return 65 ;;
+  *) disk_failed "$bulk_stage"; return ;;
+  esac
   bulk_last=$((bulk_first + bulk_count - 1)) bulk_size=${bulk_said##* }
   [ "${bulk_said% *}" = "$bulk_last $bulk_bytes" ] && return 0
   why="queue '$queue': messages were not read to their end, or were counted wrongly"

@@ -1,9 +1,8 @@
 # bulk/stage.sh - take in flat files that another program has written beside a queue: the sink of
 # flatq.spark sources it in a shell whose $0 is `push`
 #
-# Order: 1 `ids` reserves ids; 2 the program writes a stage with these, and syncs it; 3 `room`; 4 it
-#        notes that it is going to enter the stage, and syncs the note; 5 `enter` renames flat file
-#        after flat file, as push -l does at its end.
+# Order: 1 `ids`; 2 the program writes a stage with these ids, and syncs it; 3 `room`; 4 it syncs a
+#        note that it is going to enter the stage; 5 `enter` renames flat file after flat file.
 # Crash: before 5, no verb sees the stage. After it has begun, `enter` again does the rest.
 
 need engine/lock engine/boot engine/bound bulk/push

@@ -46,7 +46,7 @@ batch_make() {
 }
 
 # bulk_move - move bulk_names from bulk_place to the batch
-# shellcheck disable=SC2086 # names without blanks
+# shellcheck disable=SC2086 # names
 bulk_move() {
   (cd "$q/$bulk_place" && exec mv -f $bulk_names "$q/out/$batch/")
 }
@@ -67,10 +67,7 @@ bulk_singles() {
   # RACE: mv does not find those that another process took first
   bulk_move
   names_in "$q/out/$batch" || return
-  # shellcheck disable=SC2086 # names without blanks
-  set -- $names
-  bulk_got=$#
-  [ $# -eq 0 ] || { bulk_sift "$@"; return; }
+  [ -z "$names" ] || { bulk_sift; return; }
   rmdir "$q/out/$batch"
   # If one is still there, no other process took it: mv has failed
   for bulk_name in $bulk_names; do
@@ -79,13 +76,13 @@ bulk_singles() {
   return 66
 }
 
-# bulk_sift SLIP ... - bury the messages of the batch that have no whole body; set bulk_names,
-# bulk_ids and bulk_got to the others. 66: none is left
+# bulk_sift - bury those of `names` in the batch that have no whole body; set bulk_names, bulk_ids
+# and bulk_got to the others. 66: none is left
+# shellcheck disable=SC2046,SC2086 # names
 bulk_sift() {
   bulk_names='' bulk_got=0
-  ids_of "$@"
+  ids_of $names
   # SIZE ID of each body that can be opened
-  # shellcheck disable=SC2046,SC2086 # words without blanks
   set -- $(cd "$q/body" && exec wc -c $ids 9>&-)
   for bulk_name in $names; do
     slip_parse "$bulk_name" || continue
@@ -152,7 +149,7 @@ bulk_not_printed() {
 
 # bulk_coded - print each message as a line of base64, and its end as another: base64 -d accepts
 # pieces that were padded one by one. Not by awk (lines_short)
-# shellcheck disable=SC2086 # names without blanks
+# shellcheck disable=SC2086 # names
 bulk_coded() {
   set -- -e 's/^[0-9a-z.-]*[[:blank:]]//'
   case $bulk_mode in
@@ -169,7 +166,7 @@ AA==/' ;;
 }
 
 # bulk_measure - print the number of bytes that bulk_print will write
-# shellcheck disable=SC2086 # names without blanks
+# shellcheck disable=SC2086 # names
 bulk_measure() {
   bulk_sum=$(
     if [ -n "$bulk_ids" ]; then
@@ -212,7 +209,7 @@ bulk_pop() {
 
 # bulk_pop_queues - write out and settle batches of wait_queues until nothing is ready, or bulk_left
 # is 0; 66, 69: nothing was there
-# shellcheck disable=SC2086 # names without blanks
+# shellcheck disable=SC2086 # names
 bulk_pop_queues() {
   bulk_any=
   while [ "$bulk_left" -gt 0 ]; do

@@ -2,9 +2,8 @@
 
 need engine/lock engine/count engine/clock
 
-# push_enter - take the lock, and return 0 with it once there is room for push_need messages, or
-# push_dup is set: the key is taken. Wait for room as push_wait says. With another code, the lock
-# may still be held
+# push_enter - take the lock, and return 0 once there is room for push_need messages, or push_dup is
+# set: the key is taken. Wait for room as push_wait says. With another code, it may hold the lock
 push_enter() {
   [ -z "$push_key" ] || { need engine/key; key_hash "$push_key"; } || return
   push_try
@@ -56,8 +55,8 @@ bound_allows() {
     { why="queue '$queue' has a bound below $1 messages"; return 75; }
 }
 
-# queue_room NEED - under the lock, return 0 if the bound has room for NEED messages, 66 if not, 74
-# if that is unknown. Settled messages take no room; those whose delay or lease is over count
+# queue_room NEED - under the lock, return 0 if the bound has room for NEED messages, 66 if not; 74.
+# Settled messages take no room; those whose delay or lease is over count
 queue_room() {
   [ "$queue_bound" != 0 ] || return 0
   queue_count || return

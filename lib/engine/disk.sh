@@ -20,8 +20,8 @@ disk_why() {
   return 74
 }
 
-# disk_try DIRECTORY - write 64 KiB to a new file there, or make a directory; errors go to
-# descriptor 3. CRASH: spool_sweep removes it. A dot in front would hide it from globs among slips
+# disk_try DIRECTORY - write 64 KiB to a new file there, or make a directory; errors go to 3. CRASH:
+# spool_sweep removes it. A dot in front would hide it from globs among slips
 disk_try() {
   nonce_read
   case $1 in

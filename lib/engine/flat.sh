@@ -122,7 +122,7 @@ queue_fold() {
 # fold_some - move the slips of fold_names to a run, then write their flat file
 fold_some() {
   nonce_read
-  # shellcheck disable=SC2086 # names without blanks
+  # shellcheck disable=SC2086 # names
   set -- $fold_names
   slip_parse "$1"
   fold_path=$q/fold/$slip_priority.$slip_id.$nonce
@@ -149,7 +149,7 @@ fold_finish() {
     names_in "$1" || return
     # The run seems empty: only rmdir proves that it is
     [ -n "$names" ] || { rmdir "$1" || disk_failed "$q/fold"; return; }
-    # shellcheck disable=SC2086 # names without blanks
+    # shellcheck disable=SC2086 # names
     if ! fold_write "$1" $names; then
       [ -z "$fold_at" ] || return 74
       rename_path "$1" "$q/head/${1##*/}" || disk_failed "$q/head"
@@ -160,7 +160,7 @@ fold_finish() {
 }
 
 # fold_remove RUN - remove bodies and slips of just those messages that the flat file fold_at has
-# shellcheck disable=SC2086 # names without blanks
+# shellcheck disable=SC2086 # names
 fold_remove() {
   flat_parse "${fold_at##*/}" || return 74
   fold_lines=$(exec cut -f 1 "$fold_at" 9>&-) || fold_lines=
@@ -290,12 +290,12 @@ unfold_alone() {
 # unfold_undo RUN - remove this run in tmp/, and first the bodies of its slips
 unfold_undo() {
   names_in "$1" || return
-  # shellcheck disable=SC2086 # names without blanks
+  # shellcheck disable=SC2086 # names
   ids_of $names && bodies_remove $ids && rm -rf "$1" || disk_failed "$q/tmp"
 }
 
 # unfold_whole - whether all bodies together are as long as in the flat file (a full disk)
-# shellcheck disable=SC2086 # names without blanks
+# shellcheck disable=SC2086 # names
 unfold_whole() {
   ids_of "$unfold_stage"/*
   unfold_said=$({ cd "$q/body" && exec wc -c $ids; } 9>&-) || return

@@ -1,6 +1,5 @@
-# engine/key.sh - unique keys. keys/KEY, written under the lock, has the id of the message that has
-# the key and, in a second line once its slip exists, `yes`. The sweep removes it before the name in
-# done/.
+# engine/key.sh - unique keys. keys/KEY, written under the lock, has the id of its message and, in a
+# second line once its slip exists, `yes`. The sweep removes it before the name in done/.
 
 need engine/lock engine/proof engine/piped bulk/batch
 
@@ -17,7 +16,6 @@ sum_of() {
 # key_hash KEY - set slip_key to the field for KEY: `k` and the first 32 digits of its SHA-1
 key_hash() {
   sum_of sha1sum printf '%s' "$1" || return
-  [ ${#sum} -eq 40 ] || { why='sha1sum prints no SHA-1'; return 70; }
   slip_key=k${sum%????????}
 }
 
@@ -86,7 +84,6 @@ key_confirm() {
 key_read() {
   key_look "$1" && return 0
   [ -n "$key_seen" ] || ! absent "$q/keys/$1" || return 66
-  why="queue '$queue': cannot read a key"
   return 74
 }
 
@@ -129,7 +126,7 @@ keys_remove() {
       keys_some="$keys_some $keys_key" keys_count=$((keys_count + 1))
       [ $keys_count -ge 500 ] || continue ;;
     esac
-    # shellcheck disable=SC2086 # names without blanks
+    # shellcheck disable=SC2086 # names
     [ -z "$keys_some" ] || (cd "$q/keys" && exec rm -f $keys_some) ||
       { disk_failed "$q/keys"; return; }
     keys_some='' keys_count=0

@@ -1,8 +1,7 @@
 # engine/lock.sh - the lock of a queue: take it, recover first, change files under it
 
 # lock_queue - wait for the queue's lock, on descriptor 9, then finish what a killed holder has
-# begun (R3). Children that write inherit it: one that outlives its shell still holds the lock.
-# Others get 9>&-
+# begun (R3)
 lock_queue() {
   # Opened for reading: that cannot create the lock of a queue that is only being made. Without
   # `command`, a failed exec would end the shell
@@ -11,10 +10,9 @@ lock_queue() {
   flock 9 || {
     lock_code=$?
     need engine/boot
-    flock_failed "$lock_code"
-    lock_code=$?
     unlock_queue
-    return $lock_code
+    flock_failed "$lock_code"
+    return
   }
   # Not before: a trap that comes while flock waits does not hold it
   lock_held=1
@@ -53,10 +51,10 @@ lock_recover() {
   return 74
 }
 
-# drop_wait - called after a failure that a drop may have caused: it removes the places, and makes
-# them again if it finds a message. Return 0 if we have waited for its end; 1 if there is none, or
-# we hold the lock; else as lock_queue (69: the queue is gone). RACE: it may have ended before we
-# look, so a caller that gets 1 tries once more
+# drop_wait - called after a failure that a drop may have caused, which removes the places, and
+# makes them again if it finds a message. Return 0 if we have waited for its end; 1 if there is
+# none, or we hold the lock; else as lock_queue. RACE: it may have ended before we look, so a caller
+# that gets 1 tries once more
 drop_wait() {
   [ -z "$lock_held" ] && [ -e "$q/dropping" ] || return 1
   lock_queue || return

@@ -5,11 +5,6 @@
 process_started() {
   started_over=
   read -r started_line <"/proc/$1/stat" || return 1
-  # A command's name may contain a newline
-  case $started_line in
-  *') '*) ;;
-  *) started_line=$(cat "/proc/$1/stat") || return 1 ;;
-  esac
   started_line=${started_line##*') '}
   # shellcheck disable=SC2086 # words
   set -- $started_line

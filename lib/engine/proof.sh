@@ -1,8 +1,7 @@
 # engine/proof.sh - what is proof that something is not there (R1 in lib/README.md): `ls` and `find`
 # end with 0 only if they have read everything
 #
-# The answers: 66, proved that nothing is there; 74, the system does not say; 0 or 75, something is
-# there or may be: look again.
+# The answers: 66, proved that nothing is there; 74, unknown; 0 or 75, there may be: look again.
 
 need engine/slip
 
@@ -100,7 +99,7 @@ nothing_ready() {
 # take_nothing - the end of take_message, which saw nothing in take_there: return 66, 0, 74, or 69
 # if all are also closed and nothing is delayed
 take_nothing() {
-  # shellcheck disable=SC2086 # names without blanks
+  # shellcheck disable=SC2086 # names
   queues_nothing $take_there
   take_code=$?
   case $take_code.$take_open$nothing_delayed in
@@ -128,7 +127,7 @@ queues_nothing() {
       nothing_paths="$nothing_paths ./$name_disk/$nothing_place"
     done
   done
-  # shellcheck disable=SC2086 # names without blanks
+  # shellcheck disable=SC2086 # names
   [ $# -gt 1 ] && names=$(cd "$FLATQ_DIR" &&
     exec find $nothing_paths ! -type d ! -name '~' 9>&-) && [ -z "$names" ] && return 66
   need engine/reclaim
@@ -217,26 +216,20 @@ expect_path() {
 # queue_there [FD] - return 0 if $q is there, and is the queue whose lock is open as FD; 69 if it
 # was dropped; 74
 queue_there() {
-  if ! absent "$q/lock"; then
-    why="queue '$queue': cannot look at its lock"
-    [ $# -gt 0 ] || { [ -e "$q/lock" ] || return 74; return 0; }
-    gone_said=$(cd "$q" && exec ls -diL lock "/proc/self/fd/0" <&"$1") || return 74
-    # shellcheck disable=SC2086 # two lines of inode and name
-    set -- $gone_said
-    [ $# -eq 4 ] || return 74
-    [ "$1" != "$3" ] || return 0
-  fi
-  why="queue '$queue' is gone"
-  return 69
+  expect_path "$q/lock" "queue '$queue' is gone" || { [ $? -ne 66 ] || return 69; return 74; }
+  [ $# -gt 0 ] || return 0
+  # shellcheck disable=SC2046 # two lines of inode and name
+  set -- $(cd "$q" && exec ls -diL lock "/proc/self/fd/0" <&"$1")
+  [ $# -eq 4 ] || { why="queue '$queue': cannot look at its lock"; return 74; }
+  [ "$1" = "$3" ] || { why="queue '$queue' is gone"; return 69; }
 }
 
 # conf_read - read conf for queue_conf
 conf_read() {
   read -r queue_bound queue_most_tries queue_rest <"$q/conf" || {
-    conf_said=$(exec cat "$q/conf" 9>&-) || { why="queue '$queue': cannot read conf"; return 74; }
-    # shellcheck disable=SC2086 # words
-    set -- $conf_said
-    queue_bound=${1:-} queue_most_tries=${2:-} queue_rest="${3:-} ${4:-}"
+    cat "$q/conf" >/dev/null 9>&- || { why="queue '$queue': cannot read conf"; return 74; }
+    # It can be read, so that look failed, or it is damaged
+    read -r queue_bound queue_most_tries queue_rest <"$q/conf"
   }
   for conf_word in $queue_rest; do
     case $conf_word in

@@ -115,15 +115,10 @@ wait_due_queue() {
     done
   done
   for due_path in "$q"/out/*; do
-    case ${due_path##*/} in
-    *.000000000000) continue ;;
-    *.????????????) ;;
-    *) continue ;;
-    esac
     case ${due_path##*.} in
-    *[!0-9]*) continue ;;
+    000000000000 | *[!0-9]*) ;;
+    ????????????) is_settled "$due_path" || wait_due_lower "${due_path##*.}" ;;
     esac
-    is_settled "$due_path" || wait_due_lower "${due_path##*.}"
   done
 }
 
@@ -200,11 +195,11 @@ wait_sweep() {
   done
 }
 
-# wait_until DEADLINE ENTER TAKE DUE - call TAKE until it returns another code than 66, DEADLINE (by
-# the clock; `none`) has come, or a trap or door_turn has set take_stop. Return its code, also in
-# take_code; set wait_found to the queue it took from. ENTER, before each TAKE, enters us wherever a
-# message may come: a queue may be dropped, and made again, while we wait. DUE, before each sleep,
-# sets wait_due to when a message may be there without a push
+# wait_until DEADLINE ENTER TAKE DUE - call TAKE until it returns another code than 66, DEADLINE
+# (`none`) has come, or a trap or door_turn has set take_stop. Return its code, also in take_code;
+# set wait_found to the queue it took from. ENTER, before each TAKE, enters us wherever a message
+# may come: a queue may be dropped, and made again, meanwhile. DUE, before each sleep, sets wait_due
+# to when a message may be there without a push
 wait_until() {
   take_code=66
   while [ -z "$take_stop" ]; do
@@ -263,6 +258,6 @@ take_waiting() {
 
 # take_again - the TAKE of take_wait
 take_again() {
-  # shellcheck disable=SC2086 # names without blanks
+  # shellcheck disable=SC2086 # names
   take_message "$take_for" "$take_for_lease" $wait_queues
 }

@@ -1,5 +1,4 @@
-# engine/window.sh - delayed/ and buried/, where messages lie in directories by time (windows): a
-# door has no memory for all names
+# engine/window.sh - delayed/ and buried/, where messages lie by time in directories (windows)
 #
 #   delayed/[SINCE.]THOUSANDS/WHEN/SLIP        WHEN it is due
 #   buried/THOUSANDS/TENS/WHEN.SLIP.REASON     WHEN it was buried

@@ -17,18 +17,15 @@ push_abandon() {
     rm -f ${push_begun:+"$q/body/$slip_id"} ${push_dot_file:+"$q/tmp/$push_dot_file"}
 }
 
-# push_slip_again - return 0 if the slip should be created again, once
+# push_slip_again - return 0 if the slip should be created again
 push_slip_again() {
   need engine/lock
   drop_wait
   push_code=$?
   [ $push_code -eq 1 ] || return "$push_code"
   # RACE: another verb may have removed an empty directory of delayed/, or a drop wal/
-  if [ -n "$push_again" ] && { [ "$push_delay" = 0 ] || [ -d "$push_place" ]; }; then
-    disk_failed "$push_place"
-    return
-  fi
-  push_again=1
+  [ ${#push_again} -lt 5 ] || { disk_failed "$push_place"; return; }
+  push_again=1$push_again
 }
 
 # push_unknown - set `why`, and return 74
