@@ -34,8 +34,7 @@ batch_putback_locked() {
       set_aside "out/${1##*/}/$batch_name" || return
     fi
   done
-  # Only rmdir proves that nothing is left. RACE: another process may have put the batch back before
-  # we had the lock
+  # Only rmdir proves that nothing is left. RACE: another process may have put the batch back
   rmdir "$1" || absent "$1" || disk_failed "$q/out"
 }
 
@@ -82,11 +81,7 @@ batch_remove() {
 batch_sweep() {
   need engine/proof
   # CRASH: the batch may be removed already, and its marker not yet
-  if ! batch_read "$q/out/$1"; then
-    names_in "$q/out" && ! named "$1" && return 0
-    why="queue '$queue': cannot list out/$1"
-    return 74
-  fi
+  batch_read "$q/out/$1" || { absent "$q/out/$1"; return; }
   sync_paths "$q/done" "$q/out" "$q/out/$1" && keys_remove "$batch_keys" &&
     batch_remove "$q/out/$1" && sync_paths "$q/out"
 }

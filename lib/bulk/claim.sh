@@ -16,11 +16,7 @@ claim_open() {
   esac
   [ ${#1} -le 100 ] || return 65
   claim=$q/claimed/$1 claim_settled='' claim_names=
-  if ! names_in "$claim"; then
-    names_in "$q/claimed" && ! named "$1" ||
-      { why="queue '$queue': cannot list claimed/$1"; return 74; }
-    names=
-  fi
+  names_in "$claim" || { absent "$claim" || return; names=; }
   for segment in $names; do
     case $segment in
     settled.????????????) claim_settled=${segment#settled.} ;;
@@ -155,15 +151,6 @@ claim_write() {
     fi
     claim_run="$claim_run $claim_slip"
     [ -z "$claim_large" ] || claim_priority=
-  done
-}
-
-# claim_list - print `OFFSET COUNT PATH` of each segment
-claim_list() {
-  for segment in $segments; do
-    segment_parse "$segment"
-    unpad "$segment_offset"
-    printf '%s %s %s\n' "$unpadded" "$segment_count" "$claim/$segment" || return 74
   done
 }
 

@@ -179,8 +179,8 @@ bulk_lines() {
     END { if (open) flush() }'
 }
 
-# bulk_enter - move the flat files of bulk_path, a block of the stage, to bulk_block, one of queue/.
-# mv renames nothing to `/.` if that is not there
+# bulk_enter - move the flat files of bulk_path, a block of the stage, to bulk_block, one of queue/;
+# to `/.`, as mv would rename to a block that is gone
 bulk_enter() {
   mkdir -p "$bulk_block" || return
   set --
@@ -215,8 +215,8 @@ bulk_commit() {
     # The pattern itself: the stage could not be listed (R1)
     [ "$bulk_path" != "$bulk_stage/*" ] || { not_listed; return; }
     bulk_block=$q/queue/${bulk_path##*/}
-    bulk_enter || { disk_failed "$q/queue"; bulk_torn $?; return; }
-    sync_paths "$bulk_block" "$q/queue" || { bulk_torn $?; return; }
+    { bulk_enter || disk_failed "$q/queue"; } && sync_paths "$bulk_block" "$q/queue" ||
+      { bulk_torn $?; return; }
   done
   log_line push "$bulk_first" 0 "$bulk_bytes" 0 "bulk-$bulk_count"
 }

@@ -235,7 +235,7 @@ bulk_pop_queues() {
   done
 }
 
-# bulk_log VERB COUNT - write one line about COUNT messages to the queue's log
+# bulk_log VERB COUNT - log_line about COUNT messages
 bulk_log() {
   clock_read
   clock_epoch "$now"

@@ -1,5 +1,5 @@
 # engine/complete.sh - what the next word of a command line can be, by the headers: for `flatq
-# --complete WORD ...` (lib/completion/). Creates nothing
+# --complete` (lib/completion/)
 
 need engine/queues engine/usage
 

@@ -1,7 +1,7 @@
 # engine/input.sh - read a message that ends before standard input does, or is on the command line
 
-# input_text WORD ... - make the words standard input, and set text_length: their writer may be
-# killed
+# input_text WORD ... - make the words standard input, and set text_length, by which a push sees
+# whether their writer was killed
 input_text() {
   text_length=$*
   text_length=${#text_length}
@@ -23,11 +23,10 @@ input_encode() {
     input_code=$?
     [ $input_code -gt 1 ] || push_read=all
     return $input_code
-  else
-    {
-      encode_said=$({ { input_part && printf good >&3; } | base64 "$base64_wrap" >&4; } 3>&1)
-    } 4>&1
   fi
+  {
+    encode_said=$({ { input_part && printf good >&3; } | base64 "$base64_wrap" >&4; } 3>&1)
+  } 4>&1
 }
 
 # input_part - print the message: up to the line with the dot (push_dot), or input_most

@@ -18,7 +18,7 @@ take_missed() {
       esac
     fi ;;
   *)
-    # What was in fold/ or unfold/ is out of there: lock_queue has finished what was begun
+    # lock_queue empties fold/ and unfold/
     need engine/flat
     under_lock queue_unfold "$scan_name" || return ;;
   esac

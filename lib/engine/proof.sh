@@ -51,8 +51,8 @@ files_below() {
 
 # nothing_ready - return 66 if nothing in $q is ready, due, or in out/ and not yet looked at; 0; 74.
 # Of delayed/ list only the directories of thousands, and list it first: what leaves it goes to wal/
-# (I2). With 66 of a closed queue, proof_delayed is empty only if it is proved that nothing is
-# delayed either: then a pop ends with 69
+# (I2). With 66 of a closed queue, proof_delayed is empty only if nothing is delayed either: then a
+# pop ends with 69
 nothing_ready() {
   proof_delayed=
   find_names delayed wal fold queue unfold head out \( -path 'delayed/*' -prune -o \

@@ -40,8 +40,8 @@ wait_enter() {
 
 # wait_enter_new - wait for the first push to a new queue
 wait_enter_new() {
-  { [ -d "$FLATQ_DIR/.doors/wait" ] || mkdir -p "$FLATQ_DIR/.doors/wait"; } &&
-    wait_enter "$FLATQ_DIR/.doors/wait"
+  set -- "$FLATQ_DIR/.doors/wait"
+  { [ -d "$1" ] || mkdir -p "$1"; } && wait_enter "$1"
 }
 
 # wait_turn - wait until a pusher wakes us, wait_due, or two seconds have passed. The mark of a wake
@@ -159,39 +159,30 @@ wake_some() {
       rm -f "$wake_path" "$wake_fifo" "$wake_fifo.woken" 9>&-
       continue
     fi
-    set -C
     # A shell would open a FIFO of that name, and wait, in spite of set -C
-    if [ ! -e "$wake_fifo.woken" ] && true >"$wake_fifo.woken"; then
-      set +C
-      # RACE: the waiter may have left before we marked it. It removes its entry before it looks for
-      # the mark (wait_end): while the entry is there, it will see the mark
-      [ -e "$wake_path" ] || { rm -f "$wake_fifo.woken" 9>&-; continue; }
-      # RACE: it may be gone: then this creates a file, which wait_sweep finds. Opened for reading
-      # and writing, a FIFO never blocks
-      printf '\n' 1<>"$wake_fifo"
-      case $wake_path in
-      *.all) ;;
-      *) wake_left=$((wake_left - 1)) ;;
-      esac
-    fi
-    set +C
+    [ ! -e "$wake_fifo.woken" ] && file_new "$wake_fifo.woken" || continue
+    # RACE: the waiter may have left before we marked it. It removes its entry before it looks for
+    # the mark (wait_end): while the entry is there, it will see the mark
+    [ -e "$wake_path" ] || { rm -f "$wake_fifo.woken" 9>&-; continue; }
+    # RACE: it may be gone: then this creates a file, which wait_sweep finds. Opened for reading and
+    # writing, a FIFO never blocks
+    printf '\n' 1<>"$wake_fifo"
+    case $wake_path in
+    *.all) ;;
+    *) wake_left=$((wake_left - 1)) ;;
+    esac
   done
 }
 
 # wait_sweep [boot] - remove what killed waiters have left; at a boot, all are dead
 wait_sweep() {
   sweep_all=${1:-}
-  for sweep_place in "$FLATQ_DIR"/.wait "$FLATQ_DIR"/*/wait "$FLATQ_DIR"/*/room \
-    "$FLATQ_DIR"/.doors/wait; do
-    for sweep_wait in "$sweep_place"/*; do
-      sweep_name=${sweep_wait##*/}
-      case $sweep_name in
-      [0-9]*-[0-9]*.*) ;;
-      *) continue ;;
-      esac
-      [ -n "$sweep_all" ] || owner_dead "${sweep_name%%.*}" || continue
-      rm -f "$sweep_wait" 9>&-
-    done
+  for sweep_wait in "$FLATQ_DIR"/.wait/[0-9]*-* "$FLATQ_DIR"/*/wait/[0-9]*-* \
+    "$FLATQ_DIR"/*/room/[0-9]*-* "$FLATQ_DIR"/.doors/wait/[0-9]*-*; do
+    sweep_name=${sweep_wait##*/}
+    [ -e "$sweep_wait" ] || continue
+    [ -n "$sweep_all" ] || owner_dead "${sweep_name%%.*}" || continue
+    rm -f "$sweep_wait" 9>&-
   done
 }
 

@@ -65,11 +65,8 @@ push_undo() {
   push_why=$why
   push_withdraw
   push_withdraw_status=$?
-  case $push_withdraw_status.$1 in
-  0.*) ;;
-  74.69) absent "$q" || { push_unknown; return; } ;;
-  *) push_unknown; return ;;
-  esac
+  [ $push_withdraw_status -eq 0 ] ||
+    { [ "$push_withdraw_status.$1" = 74.69 ] && absent "$q"; } || { push_unknown; return; }
   why=$push_why
   return "$1"
 }
@@ -85,13 +82,10 @@ push_closed() {
     74) return 74 ;;
     esac ;;
   esac
-  # RACE: a drop holds the lock until it has finished, or was killed; unless we hold it
-  case $queue_files.$lock_held in
-  *"$q/dropping "*.)
-    need engine/lock
-    lock_queue || { push_undo $?; return; }
-    unlock_queue ;;
-  esac
+  need engine/lock
+  drop_wait
+  push_code=$?
+  [ $push_code -le 1 ] || { push_undo $push_code; return; }
   # RACE: there may be a new queue of the same name: ours has the body
   push_body_there && return 0
   push_code=$?
