@@ -1,16 +1,8 @@
 """`flatq work` with a Python function as its command.
 
-    from flatq import Worker
-
-    def resize(body):  # body is bytes
-        ...
-
-    if __name__ == "__main__":
-        Worker(resize, ["urgent", "jobs"], jobs=2, timeout=300).run()
-
-help(flatq.Worker) says more. In a shell:
-
     flatq work -q jobs -- python3 -m flatq.worker shop.images:resize
+
+is what help(flatq.Worker) describes, in a shell.
 """
 
 from __future__ import annotations
@@ -48,8 +40,11 @@ importing = False
 class Worker:
     """Calls `job` with each message of `queues`, which is bytes.
 
-    A script that makes one needs `if __name__ == "__main__":` before it: each
-    message has a Python process of its own, which imports the script.
+    >>> if __name__ == "__main__":
+    ...     Worker(resize, ["urgent", "jobs"], jobs=2, timeout=300).run()
+
+    The `if` is needed: each message has a Python process of its own, which
+    imports the script.
 
     When the job returns, its message is deleted. When it raises, the message
     comes again later; after `max_tries` it is buried. The reason is the
@@ -73,16 +68,16 @@ class Worker:
     until_empty : stop when nothing is there
     in_process : run the jobs in threads of this process
 
-    These are the names of `flatq work`. limit, most_tries and most_delay are
-    former ones, and workers is another name of jobs.
+    limit, most_tries and most_delay are former names, and workers is another
+    one of jobs.
 
-    A process for each message takes 0.1 seconds and what the job imports. It
-    can be ended: by `timeout`, by a second ^C, which gives its message back, or
-    by its own crash, which no other job notices. Its environment has FLATQ_ID,
+    A process for each message starts Python and imports the job anew. It can be
+    ended: by `timeout`, by a second ^C, which gives its message back, or by its
+    own crash, which no other job notices. Its environment has FLATQ_ID,
     FLATQ_QUEUE and FLATQ_TRIES.
 
-    With in_process=True, a job takes 0.03 seconds, may be any callable, and
-    finds what is imported already. But nothing can end a thread: `timeout` is
+    With in_process=True, a job starts sooner, may be any callable, and finds
+    what is imported already. But nothing can end a thread: `timeout` is
     refused, and a job goes on even if `flatq work` is killed and others get its
     message. All jobs share the interpreter's lock and environment. A crash or a
     second ^C ends all of them, and their messages come again.
@@ -107,7 +102,7 @@ class Worker:
         if most_delay is not None:
             most = former("most_delay", most_delay, "the second number of delay=(1, 300)", 3)
         if in_process and timeout is not None:
-            raise Usage("timeout needs in_process=False: nothing can end a thread", 64)
+            raise Usage("timeout needs in_process=False: nothing can end a thread")
         if not isinstance(queues, Iterable):
             raise wrong("queues", "a str, or several", queues)
         names = [queues] if isinstance(queues, str) else queues
@@ -129,11 +124,11 @@ class Worker:
     def command(self) -> list[str]:
         """Return the worker as a list of words, for a supervisor."""
         if self.in_process:
-            raise Usage("command needs in_process=False", 64)
+            raise Usage("command needs in_process=False")
         return _work(self.options, [sys.executable, "-m", "flatq.worker", self.job])
 
     def environment(self) -> dict[str, str]:
-        """Return the environment for `command`: the spool, our import path."""
+        """Return the environment for `command`."""
         ways = [str(Path(__file__).resolve().parents[1]), *map(os.path.abspath, sys.path)]
         given = {**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(ways))}
         return given if self.path is None else {**given, "FLATQ_DIR": self.path}
@@ -200,8 +195,7 @@ class Worker:
                 for share in shares if share != 0]
 
 
-#: What `flatq work` runs where a thread does the job: it asks for that, and reads the outcome. The
-#: thread reads the message by its 4
+#: What `flatq work` runs where a thread does the job. The thread reads the message by its 4
 ASK = """
 exec 4<&0
 asked=$$.$FLATQ_ID.$FLATQ_TRIES
@@ -218,7 +212,7 @@ exit 70
 
 
 class _Thread(threading.Thread):
-    """Runs the jobs of one `flatq work`, which runs ASK: two pipes lie between them."""
+    """Runs the jobs of one `flatq work`; two pipes lie between it and ASK."""
 
     def __init__(self, job: Job, given: list[str]) -> None:
         super().__init__(daemon=True)
@@ -268,7 +262,7 @@ def _job(job: Job | str) -> Job:
     try:
         return load(job) if isinstance(job, str) else checked(job, repr(job))
     except (ImportError, AttributeError, FileNotFoundError) as error:
-        raise Invalid(f"job cannot be imported: {error}", 65, "work") from None
+        raise Invalid(f"job cannot be imported: {error}") from None
 
 
 def _path(job: Job | str, environment: dict[str, str]) -> str:
@@ -278,7 +272,7 @@ def _path(job: Job | str, environment: dict[str, str]) -> str:
                           env=environment, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
     if done.returncode == 127:
         said = done.stderr.decode(errors="replace").strip().removeprefix("worker: ")
-        raise Invalid(f"job '{path}' cannot be imported: {said}", 65, "work")
+        raise Invalid(f"job '{path}' cannot be imported: {said}")
     return path
 
 
@@ -293,7 +287,7 @@ def path_of(job: Job) -> str:
         module = script.__spec__.name if script.__spec__ else file if file[-3:] == ".py" else ""
     if not module or "<" in name or inspect.ismethod(job) and not inspect.isclass(job.__self__):
         raise Invalid(f"job {job!r} cannot be imported: a job is a function of a module or of a"
-                      " .py, unless in_process=True", 65, "work")
+                      " .py, unless in_process=True")
     return f"{module}:{name}"
 
 
