@@ -49,7 +49,7 @@ def number(name: str, value: Any) -> str:
 def natural(name: str, value: Any) -> str:
     """Return a number that is no option's, so that the verb would not name it."""
     if (word := number(name, value))[0] == "-":
-        raise Invalid(f"{name} is a number from 0, not {word}", 65)
+        raise Invalid(f"{name} is a number from 0, not {word}")
     return word
 
 
@@ -61,7 +61,7 @@ def seconds(name: str, value: Any) -> float:
             return found
     except TypeError:
         raise wrong(name, "a number of seconds, or a timedelta", value) from None
-    raise Invalid(f"{name} is a number of seconds, not nan", 65)
+    raise Invalid(f"{name} is a number of seconds, not nan")
 
 
 def whole_seconds(name: str, value: Any) -> str:

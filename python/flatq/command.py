@@ -14,7 +14,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, NoReturn
 
-from .errors import Disk, Error, Invalid, Unreachable, Usage
+from .errors import Disk, Error, Invalid, Unreachable
 
 SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)
 
@@ -36,7 +36,7 @@ def run(verb: str, main: Callable[[list[str]], int], words: list[str] | None = N
         code = fail(verb, error)
     except OSError as error:
         text = error.strerror or str(error)
-        code = fail(verb, Disk(f"{error.filename}: {text}" if error.filename else text, 74))
+        code = fail(verb, Disk(f"{error.filename}: {text}" if error.filename else text))
     except Stopped as stopped:
         die_of(stopped.number)
     sys.exit(code)
@@ -79,59 +79,42 @@ def die_of(number: int) -> NoReturn:
     raise SystemExit(128 + number)
 
 
-def needs(verb: str, module: str, distribution: str, package: str, extra: str) -> Error:
+def needs(module: str, distribution: str, package: str, extra: str) -> Error:
     """Return the error for a module that is not installed."""
     apt = f", or apt install {package}" if package else ""
     return Unreachable(f"needs Python's {module}: pip install {distribution}, or 'flatq[{extra}]'"
-                       f"{apt} ({sys.executable})", 69, verb)
+                       f"{apt} ({sys.executable})")
 
 
 def options(words: list[str], letters: str) -> tuple[dict[str, str], list[str]]:
-    """Return the options, {letter: value}, and the operands. Raises Usage."""
-    try:
-        given, operands = getopt.getopt(words, letters)
-    except getopt.GetoptError as error:
-        raise Usage(f"usage: {error}: see -h", 64) from None
+    """Return the options, {letter: value}, and the operands, which the verb has checked."""
+    given, operands = getopt.getopt(words, letters)
     return {letter[1:]: value for letter, value in given}, operands
 
 
-def number(letter: str, value: str, least: int = 0, most: int = 4294967295) -> int:
-    """Return the value of an option. Raises Invalid."""
-    found = whole(value)
-    if found is None or not least <= found <= most:
-        raise Invalid(f"-{letter} takes a number from {least} to {most}", 65)
+def number(letter: str, value: str, least: int = 0) -> int:
+    """Return an option's number, or its seconds: 90, 90s, 10m, 2h or 1d. Raises Invalid."""
+    each = {"s": 1, "m": 60, "h": 3600, "d": 86400}.get(value[-1:])
+    found = int(value[:-1]) * each if each else int(value)
+    if found < least:
+        raise Invalid(f"-{letter} takes a number from {least}")
     return found
-
-
-def seconds(letter: str, value: str, least: int = 0) -> int:
-    """Return the value of an option, which may be 90, 90s, 10m, 2h or 1d. Raises Invalid."""
-    each = {"s": 1, "m": 60, "h": 3600, "d": 86400}.get(value[-1:], 0)
-    many = whole(value[:-1]) if each else None
-    return number(letter, value if many is None else str(many * each), least)
-
-
-def whole(value: str) -> int | None:
-    """Return the number of 18 digits at most, else None."""
-    digits = value.lstrip("0") or "0"
-    return int(digits) if value.isascii() and value.isdigit() and len(digits) <= 18 else None
 
 
 def standard_input() -> bytes:
     """Return all of standard input."""
-    if sys.stdin is None:
-        raise Disk("standard input is closed", 74)
     try:
         return sys.stdin.buffer.read()
     except MemoryError:
-        raise Disk("the message does not fit into the memory", 74) from None
+        raise Disk("the message does not fit into the memory") from None
     except OSError as error:
-        raise Disk(f"input failed: {error.strerror}", 74) from None
+        raise Disk(f"input failed: {error.strerror}") from None
 
 
 def out(text: bytes, keep: Callable[[], object] | None = None, seconds: float = 0) -> None:
-    """Write to standard output; call `keep` every `seconds` seconds meanwhile. Raises Disk."""
+    """Write to standard output; call `keep` every so many seconds meanwhile. Raises Disk."""
     if sys.stdout is None:
-        raise Disk("standard output is closed", 74)
+        raise Disk("standard output is closed")
     rest = memoryview(text)
     try:
         due = time.monotonic() + seconds
@@ -147,4 +130,4 @@ def out(text: bytes, keep: Callable[[], object] | None = None, seconds: float = 
     except OSError as error:
         # Python must not try to write it again when it ends
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        raise Disk(f"could not be written out in full: {error.strerror}", 74) from None
+        raise Disk(f"could not be written out in full: {error.strerror}") from None

@@ -12,34 +12,49 @@ class Error(Exception):
     `ids`, from push_many: those of the messages that were stored.
     """
 
+    code: int | None = None
+
     def __init__(self, message: str = "", code: int | None = None, verb: str = "") -> None:
         super().__init__(message)
-        self.code, self.verb = code, verb
-        self.ids: list[int] = []
+        if code is not None:
+            self.code = code
+        self.verb, self.ids = verb, list[int]()
 
 
 class Usage(Error, TypeError):
     """64: arguments that do not go together."""
 
+    code = 64
+
 
 class Invalid(Error, ValueError):
     """65: a bad name, number, receipt or key, or a message too large."""
+
+    code = 65
 
 
 class Missing(Error, LookupError):
     """66: no such queue; from kick, no such message."""
 
+    code = 66
+
 
 class Empty(Error, queue.Empty):
     """66 from pop, reserve, peek, drain and claim: nothing is there, or no such queue."""
+
+    code = 66
 
 
 class NotYours(Error):
     """66 from delete, release, touch and bury: the lease was over, or the message is gone."""
 
+    code = 66
+
 
 class Closed(Error, getattr(queue, "ShutDown", Exception)):  # type: ignore[misc]
     """69: the queue is closed; from pop and reserve, closed and empty."""
+
+    code = 69
 
 
 class Unreachable(Error, ConnectionError):
@@ -48,17 +63,25 @@ class Unreachable(Error, ConnectionError):
     69: the answer was cut off, and what was asked may be done.
     """
 
+    code = 69
+
 
 class Internal(Error):
     """70: a fault in flatq, or something that it needs is not installed."""
+
+    code = 70
 
 
 class Disk(Error):
     """74: the disk is full or failed."""
 
+    code = 74
+
 
 class Full(Error, queue.Full):
     """75 from push: the queue is full."""
+
+    code = 75
 
 
 class Busy(Error):
@@ -67,9 +90,13 @@ class Busy(Error):
     73 from pressure: another client has the role.
     """
 
+    code = 75
+
 
 class Denied(Error):
     """77: not allowed."""
+
+    code = 77
 
 
 class TimedOut(Error, TimeoutError):
@@ -98,10 +125,10 @@ def of_system(place: str, error: OSError) -> Error:
     """Return the exception for an error of this system before anything was asked for."""
     text = f"{place}: {error.strerror or error}"
     if error.errno in (errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM):
-        return Busy(text, 75)
+        return Busy(text)
     if error.errno == errno.E2BIG:
-        return Invalid(text, 65)
-    return Denied(text, 77) if isinstance(error, PermissionError) else Disk(text, 74)
+        return Invalid(text)
+    return Denied(text) if isinstance(error, PermissionError) else Disk(text)
 
 
 def printable(said: bytes) -> str:

@@ -34,9 +34,9 @@ def from_kernel(priority: int) -> int:
 def ipc() -> Any:
     """Return the module posix_ipc. Raises Unreachable."""
     try:
-        import posix_ipc  # type: ignore[import-untyped,import-not-found,unused-ignore]
+        import posix_ipc
     except ImportError:
-        raise needs("mqueue", "posix_ipc", "posix-ipc", "python3-posix-ipc", "mqueue") from None
+        raise needs("posix_ipc", "posix-ipc", "python3-posix-ipc", "mqueue") from None
     return posix_ipc
 
 
@@ -48,13 +48,13 @@ def _called(name: str, what: Any, busy: type[Error] = Full) -> Any:
         except kernel.SignalError:
             pass
         except kernel.BusyError:
-            raise busy(f"{name} is {busy.__name__.lower()}", 75) from None
+            raise busy(f"{name} is {busy.__name__.lower()}") from None
         except kernel.ExistentialError:
-            raise Missing(f"{name}: no such queue in the kernel", 66) from None
+            raise Missing(f"{name}: no such queue in the kernel") from None
         except kernel.PermissionsError:
-            raise Denied(f"{name}: not allowed", 77) from None
+            raise Denied(f"{name}: not allowed") from None
         except ValueError as error:
-            raise Invalid(f"{name}: {error}", 65) from None
+            raise Invalid(f"{name}: {error}") from None
         except OSError as error:
             raise of_system(name, error) from None
 
@@ -88,7 +88,7 @@ class Kernel(Source, Target):
     def give(self, parcel: Parcel, wait: float) -> None:
         body, priority, most = parcel.body, to_kernel(parcel.priority), self.queue.max_message_size
         if len(body) > most:
-            raise TooLarge(f"{len(body)} bytes are too large: {self.name} takes {most}", 65)
+            raise TooLarge(f"{len(body)} bytes are too large: {self.name} takes {most}")
         _called(self.name, lambda: self.queue.send(body, wait, priority))
 
     def close(self) -> None:
@@ -102,8 +102,8 @@ def main() -> NoReturn:
         run("mqueue", _main)
 
     def places(names: list[str]) -> tuple[str, str]:
-        if not 1 <= len(names) <= 2:
-            raise Usage("mqueue in|out /NAME [QUEUE]", 64)
+        if len(names) > 2:
+            raise Usage("mqueue in|out /NAME [QUEUE]")
         kernel, here = "mqueue:" + urllib.parse.quote(names[0]), [*names, "default"][1]
         return (kernel, here) if sys.argv[1] == "in" else (here, kernel)
 
@@ -112,16 +112,16 @@ def main() -> NoReturn:
 
 def _main(words: list[str]) -> int:
     given, names = options(words[1:], "hb:z:")
-    if len(names) != 1 or words[0] not in ("create", "stat", "drop"):
-        raise Usage("mqueue create|stat|drop /NAME", 64)
+    if len(names) != 1:
+        raise Usage("mqueue create|stat|drop /NAME")
     kernel, name = ipc(), "/" + names[0].lstrip("/")
     if words[0] == "create":
-        bound = number("b", given.get("b", "10"), 1, 2**31 - 1)
-        size = number("z", given.get("z", "8192"), 1, 2**31 - 1)
+        bound, size = (number(letter, given.get(letter, usual), 1)
+                       for letter, usual in (("b", "10"), ("z", "8192")))
         try:
             kernel.MessageQueue(name, kernel.O_CREX, 0o600, bound, size)
         except (ValueError, OSError, kernel.Error) as error:
-            raise Invalid(f"{name}: {error}; limits: /proc/sys/fs/mqueue, ulimit -q", 65) from None
+            raise Invalid(f"{name}: {error}; limits: /proc/sys/fs/mqueue, ulimit -q") from None
     elif words[0] == "stat":
         queue = _called(name, lambda: kernel.MessageQueue(name))
         out(f"queue {name}\nready {queue.current_messages}\nbound {queue.max_messages}\n"

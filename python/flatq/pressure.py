@@ -11,10 +11,9 @@ Where the specification's prose and its listings differ, this follows the prose:
 named `:stats:...`; an error gives the role back; a get that finds nothing counts nothing.
 
 Each step that changes something is one script on the server (pressure.lua), so a client that dies
-leaves at most a role that it held while it waited. Its lease is in `:producer_lease` or
-`:consumer_lease`, keys of ours: when it is over, by the server's clock, the next client of ours
-takes the role, and `doctor` frees it for other programs. A client that was only slow finds that
-another has it, and changes nothing. `create` writes a random value to `:flatq_created`.
+leaves at most a role that it held while it waited. When its lease is over, by the server's clock,
+the next client of ours takes the role, and `doctor` frees it for other programs. A client that was
+only slow finds that another has it, and changes nothing.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from .command import needs, number, options, out, run, seconds, standard_input, whole
+from .command import needs, number, options, out, run, standard_input
 from .errors import Busy, Closed, Denied, Disk, Empty, Error, Full, Invalid, Missing, Unreachable
 from .errors import printable
 from .queue import Bytes
@@ -50,15 +49,12 @@ SUFFIXES = (
     ":flatq_created",
 )
 STATISTICS = tuple(suffix[7:] for suffix in SUFFIXES if suffix.startswith(":stats:"))
-#: What an error of redis-py's means, by its class or, where it has none, by its first word; code 0
-#: is 68 before anything was asked, else 69
-ERRORS: dict[str, tuple[type[Error], int]] = {
-    "MISCONF": (Disk, 74), "NOREPLICAS": (Disk, 74), "OutOfMemoryError": (Disk, 74),
-    "AuthenticationError": (Denied, 77), "AuthorizationError": (Denied, 77),
-    "NoPermissionError": (Denied, 77), "ReadOnlyError": (Denied, 77),
-    "BUSY": (Unreachable, 69), "MasterDownError": (Unreachable, 69),
-    "ConnectionError": (Unreachable, 0),
-    "TimeoutError": (Unreachable, 0), "RedisError": (Invalid, 65),
+#: What an error of redis-py's means, by its class or, where it has none, by its first word
+ERRORS: dict[str, type[Error]] = {
+    "MISCONF": Disk, "NOREPLICAS": Disk, "OutOfMemoryError": Disk, "AuthenticationError": Denied,
+    "AuthorizationError": Denied, "NoPermissionError": Denied, "ReadOnlyError": Denied,
+    "BUSY": Unreachable, "MasterDownError": Unreachable, "ConnectionError": Unreachable,
+    "TimeoutError": Unreachable, "RedisError": Invalid,
 }
 
 
@@ -68,7 +64,7 @@ def library() -> Any:
         import redis.backoff
         import redis.retry
     except ImportError:
-        raise needs("pressure", "redis", "redis", "python3-redis", "redis") from None
+        raise needs("redis", "redis", "python3-redis", "redis") from None
     return redis
 
 
@@ -78,7 +74,7 @@ class Exists(Invalid):
 
 @dataclass
 class Finding:
-    """What doctor found: "mended", "open" (you may know whether its holder is dead), "fine"."""
+    """What doctor found; state: "mended", "open" (is its holder dead?) or "fine"."""
 
     queue: str
     state: str
@@ -86,7 +82,7 @@ class Finding:
 
 
 class Role:
-    """The role of producer or consumer, from taking it to giving it back."""
+    """The role of producer or consumer."""
 
     def __init__(self, queue: Queue, name: str, wait: float | None) -> None:
         self.queue, self.name = queue, name
@@ -107,7 +103,7 @@ class Role:
             queue.ask(lambda redis: redis.blmove(name, name, seconds, "RIGHT", "RIGHT"))
 
     def give(self) -> None:
-        """Give the role back; without a server, the lease's end does."""
+        """Give the role back; if that fails, the lease's end does."""
         with contextlib.suppress(Error):
             self.queue._run("give", self.name, self.nonce)
 
@@ -200,8 +196,8 @@ class Queue:
             port, db = parts.port, int(place[1] or 0)
         except ValueError:
             shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-            raise Invalid(f"no queue at '{shown[:200]}': redis://HOST:PORT/DB/NAME", 65,
-                          "pressure") from None
+            raise Invalid(f"no queue at '{shown[:200]}': redis://HOST:PORT/DB/NAME"
+                          ) from None
         user, password = (urllib.parse.unquote(word) if word else None
                           for word in (parts.username, parts.password))
         given = {"host": parts.hostname or "127.0.0.1", "port": 6379 if port is None else port,
@@ -213,7 +209,7 @@ class Queue:
         return f"Queue({self.name!r}, host={self.host!r}, port={self.port}, db={self.db})"
 
     def key(self, suffix: str) -> bytes:
-        """Return the full name of one of the queue's keys."""
+        """Return one of the queue's keys."""
         return self.prefix + b":" + self.raw + suffix.encode()
 
     def identity(self) -> str:
@@ -226,9 +222,9 @@ class Queue:
         Raises Exists, Busy if a deletion is under way, and Invalid.
         """
         if bound < 0:
-            raise Invalid("a bound is 0 or more", 65, "pressure")
+            raise Invalid("a bound is 0 or more")
         if self.name.endswith(SUFFIXES[1:]):
-            raise Invalid(f"queue '{self.name}': ends as a key of another queue", 65, "pressure")
+            raise Invalid(f"queue '{self.name}': ends as a key of another queue")
         self._checked(*self._run("create", nonce=secrets.token_hex(8), body=b"%d" % bound))
 
     def exists(self) -> bool:
@@ -236,7 +232,7 @@ class Queue:
         return bool(self.ask(lambda redis: redis.exists(self.key(":bound"))))
 
     def length(self) -> int:
-        """Return the number of messages in it now."""
+        """Return how many messages are in it."""
         return int(self._look()[0])
 
     def closed(self) -> bool:
@@ -290,7 +286,7 @@ class Queue:
         try:
             return dict(zip(STATISTICS, map(int, self._look()[3:])))
         except ValueError:
-            raise Invalid(f"queue '{self.name}': a counter is no number", 65, "pressure") from None
+            raise Invalid(f"queue '{self.name}': a counter is no number") from None
 
     def created(self) -> str:
         """Return our last `create`'s random value; "" if another program created it."""
@@ -303,8 +299,7 @@ class Queue:
     def doctor(self, *, force: bool = False) -> list[Finding]:
         """Set right what clients that died have left.
 
-        force: also take roles without a lease, and remove what a deletion has
-        left, of clients that you know to be dead.
+        force: also what has no lease, if you know its clients to be dead.
         """
         found = self._run("doctor", body=b"force" if force else b"")
         states = {b"0": "open", b"1": "mended", b"2": "fine"}
@@ -327,7 +322,7 @@ class Queue:
             yield other
 
     def _connected(self) -> Any:
-        """Return pressure.lua on the server; the first time, 68 if nobody answers there."""
+        """Return pressure.lua on the server."""
         if self._script is None:
             redis = library()
             client = redis.Redis(
@@ -347,7 +342,7 @@ class Queue:
         return self._answer(lambda: question(client), 69)
 
     def _answer(self, question: Callable[[], T], code: int) -> T:
-        """Return the answer; raise an Error for each exception of redis-py's."""
+        """Return the answer. Raises an Error, no exception of redis-py's."""
         from redis import exceptions
 
         where = f"{self.host}:{self.port}"
@@ -356,11 +351,12 @@ class Queue:
         except exceptions.RedisError as error:
             text = f"{where}: {' '.join(str(error).split()) or type(error).__name__}"
             names = str(error).split(" ", 1)[:1] + [kind.__name__ for kind in type(error).__mro__]
-            kind, number = next(ERRORS[name] for name in names if name in ERRORS)
-            raise kind(text if kind is Unreachable else f"queue '{self.name}': {text}",
-                       number or code, "pressure") from None
+            name = next(name for name in names if name in ERRORS)
+            gone = name in ("ConnectionError", "TimeoutError")
+            text = text if ERRORS[name] is Unreachable else f"queue '{self.name}': {text}"
+            raise ERRORS[name](text, code if gone else None) from None
         except (OSError, UnicodeError) as error:
-            raise Unreachable(f"{where}: {error}", code, "pressure") from None
+            raise Unreachable(f"{where}: {error}", code) from None
 
     def _run(self, action: str, role: str = "", nonce: str = "", last: bool = False,
              body: bytes = b"") -> list[bytes]:
@@ -370,38 +366,39 @@ class Queue:
         script = self._connected()
         answer = self._answer(lambda: script(keys, words), 69)
         if not isinstance(answer, list) or not all(isinstance(word, bytes) for word in answer):
-            raise Unreachable(f"{self.host}:{self.port}: no Redis answers there", 69, "pressure")
+            raise Unreachable(f"{self.host}:{self.port}: no Redis answers there")
         return answer
 
     def _look(self) -> list[bytes]:
         return self._checked(*self._run("look"))
 
     def _checked(self, status: bytes, *more: Any) -> list[bytes]:
-        """Return what follows an `ok`; raise the error for any other status."""
+        """Return what follows an `ok`. Raises the Error for any other status."""
         if status == b"ok":
             return list(more)
         role, who = (*map(printable, more), "", "")[:2]
-        kind, code, text = {
-            b"exists": (Exists, 65, "exists already"),
-            b"leavings": (Busy, 75, "is being deleted, or that was broken off: see doctor"),
-            b"missing": (Missing, 66, "does not exist"),
-            b"closed": (Closed, 69, "is closed"),
-            b"gone": (Closed, 69, "was deleted"),
-            b"full": (Full, 75, "is full"),
-            b"empty": (Empty, 66, "nothing there"),
-            b"busy": (Busy, 73, f"in use: its {role} is {who or 'not known'}"),
-            b"stays": (Busy, 75, f"deleted, but its {role} {who} has not left: see doctor"),
-            b"anew": (Busy, 75, "deleted, and made anew by somebody meanwhile"),
-            b"lost": (Busy, 73, "too slow: the role was taken over when its lease had ended"),
+        kind, text = {
+            b"exists": (Exists, "exists already"),
+            b"leavings": (Busy, "is being deleted, or that was broken off: see doctor"),
+            b"missing": (Missing, "does not exist"),
+            b"closed": (Closed, "is closed"),
+            b"gone": (Closed, "was deleted"),
+            b"full": (Full, "is full"),
+            b"empty": (Empty, "nothing there"),
+            b"busy": (Busy, f"in use: its {role} is {who or 'not known'}"),
+            b"stays": (Busy, f"deleted, but its {role} {who} has not left: see doctor"),
+            b"anew": (Busy, "deleted, and made anew by somebody meanwhile"),
+            b"lost": (Busy, "too slow: the role was taken over when its lease had ended"),
         }[status]
-        raise kind(f"queue '{self.name}': {text}", code, "pressure")
+        code = 73 if status in (b"busy", b"lost") else None
+        raise kind(f"queue '{self.name}': {text}", code)
 
 
 def _number(name: str, usual: int, most: int) -> int:
-    found = whole(os.environ.get(name) or str(usual))
-    if found is None or found > most:
-        raise Invalid(f"{name} must be a number from 0 to {most}", 65, "pressure")
-    return found
+    found = os.environ.get(name) or str(usual)
+    if not re.fullmatch("0*[0-9]{1,18}", found) or int(found) > most:
+        raise Invalid(f"{name} must be a number from 0 to {most}")
+    return int(found)
 
 
 def main() -> NoReturn:
@@ -412,18 +409,18 @@ def main() -> NoReturn:
 def _main(words: list[str]) -> int:
     action = words.pop(0)
     given, names = options(words, "hw:b:t:f")
-    wait = seconds("w", given["w"]) if "w" in given else None
-    lease = seconds("t", given.get("t", "30"), 1)
+    wait = number("w", given["w"]) if "w" in given else None
+    lease = number("t", given.get("t", "30"), 1)
     if action == "doctor":
         found = [each for name in names or ["default"]
                  for each in Queue(name, lease=lease).doctor(force="f" in given)]
         out("".join(f"{each.queue} {each.state} {each.text}\n" for each in found).encode())
         if any(each.state == "open" for each in found):
-            raise Busy("a role without a lease, or a deletion: -f, if its client is dead", 75)
+            raise Busy("a role without a lease, or a deletion: -f, if its client is dead")
         return 0
     queue = Queue(*names or ["default"], lease=lease)
     if action == "create":
-        queue.create(number("b", given.get("b", "0"), most=999999999999))
+        queue.create(number("b", given.get("b", "0")))
     elif action == "put":
         queue.put(standard_input(), wait)
     elif action == "get":

@@ -56,6 +56,11 @@ def _now(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]
     return cast("Callable[Concatenate[Any, P], T]", call)
 
 
+def _now_as(kind: type[T], method: Callable[Concatenate[Any, P], Coroutine[Any, Any, Any]]
+            ) -> Callable[Concatenate[Any, P], T]:
+    return _now(method)
+
+
 class _Signature(inspect.Signature):
     """What `help` shows: no types, which the docstring has, and at most 80 columns."""
 
@@ -84,11 +89,16 @@ class Id(int):
 
 
 class Segment(NamedTuple):
-    """`count` claimed messages from `offset` on, in the flat files in `path`."""
+    """`count` claimed messages from `offset` to before `end`, in the flat files in `path`."""
 
     offset: int
     count: int  # type: ignore[assignment]
     path: str
+
+    @property
+    def end(self) -> int:
+        """An offset that settle takes."""
+        return self.offset + self.count
 
 
 class Event(NamedTuple):
@@ -151,6 +161,76 @@ class Message(_Message):
         return self.queue.peek(id=self.id)  # type: ignore[no-any-return]
 
 
+class _Reserved:
+    def __init__(self, queue: Any, receipt: str, id: int, tries: int, body: bytes) -> None:
+        self.queue, self.receipt, self.id, self.tries, self.body = queue, receipt, id, tries, body
+        self.settled = False
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.receipt}: try {self.tries}, {len(self.body)} bytes>"
+
+
+class AsyncReserved(_Reserved):
+    """Reserved for asyncio: every method with `await`, and `async with`."""
+
+    async def _settle(self, verb: str, **given: Any) -> None:
+        await self.queue._call(verb, _nothing, self.receipt, **given)
+        self.settled = True
+
+    async def delete(self) -> None:
+        """See Queue.delete."""
+        await AsyncReserved._settle(self, "delete")
+
+    async def release(self, *, priority: int | None = None, delay: Seconds | None = None) -> None:
+        """See Queue.release."""
+        await AsyncReserved._settle(self, "release", priority=priority, delay=delay)
+
+    async def bury(self, *, reason: str | None = None, priority: int | None = None) -> None:
+        """See Queue.bury."""
+        await AsyncReserved._settle(self, "bury", reason=reason, priority=priority)
+
+    async def touch(self, *, lease: Seconds | None = None) -> None:
+        """See Queue.touch."""
+        await self.queue._call("touch", _nothing, self.receipt, lease=lease)
+
+    async def __aenter__(self) -> AsyncReserved:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                        trace: Any) -> None:
+        if self.settled:
+            return
+        if kind is None:
+            await AsyncReserved.delete(self)
+        else:
+            # If this fails, the end of the lease gives it back; the exception in flight says more
+            with suppress(Error):
+                await AsyncReserved.release(self)
+
+
+class Reserved(_Reserved):
+    """A message that is yours for a while.
+
+    `with queue.reserve() as message:` deletes it at the end, and releases it if
+    something is raised, unless it was deleted, released or buried inside. A
+    delete that comes too late raises NotYours: somebody else may have it.
+
+    Attributes
+    ----------
+    receipt : for `delete` and so on of any Queue of that spool
+    id : the number that push returned
+    tries : 1 for the first time
+    body : the message
+    """
+
+    delete, release = _now(AsyncReserved.delete), _now(AsyncReserved.release)
+    bury, touch = _now(AsyncReserved.bury), _now(AsyncReserved.touch)
+    __exit__ = _now(AsyncReserved.__aexit__)
+
+    def __enter__(self) -> Reserved:
+        return self
+
+
 STATES = ("ready", "delayed", "reserved", "buried", "claimed")
 
 
@@ -201,7 +281,7 @@ def _count(out: bytes) -> int:
 
 
 def _rows(out: bytes) -> list[dict[str, Any]]:
-    # What came from a command may be no text
+    # A command may have printed any bytes
     rows = [json.loads(line) for line in out.decode(errors="replace").splitlines()]
     for row in rows:
         for name in ("time", "due"):
@@ -449,11 +529,10 @@ class AsyncQueue(_Queue):
     async def messages(self, state: str | None = None) -> list[AsyncMessage]:
         """Return what lies in the queue: all messages, or those in a state.
 
-        state: "ready", "delayed", "reserved", "buried" or "claimed". See
-        Message. Takes and changes nothing. Raises Missing, Invalid.
+        See Message. Takes and changes nothing. Raises Missing, Invalid.
         """
         if state not in (None, *STATES):
-            raise Invalid(f"state is one of {', '.join(STATES)}, not {state!r}", 65)
+            raise Invalid(f"state is one of {', '.join(STATES)}, not {state!r}")
         every: list[AsyncMessage] = await self._call("list", self._listed, flag="-jv")
         return [message for message in every if state in (None, message.state)]
 
@@ -503,7 +582,7 @@ class AsyncQueue(_Queue):
 
         `ready`, `delayed`, `reserved`, `buried`; `oldest` (seconds); `bound`,
         `most_tries` (0: no limit); `expire` (seconds; 0: never); `closed` (0 or
-        1); `paused` (the seconds left; 2**32 - 1: until resume). Raises Missing.
+        1); `paused` (seconds left; 2**32 - 1: until resume). Raises Missing.
         """
         return await self._call("stat", _stats)
 
@@ -671,15 +750,8 @@ class Queue(_Queue):
     pause, resume = _now(AsyncQueue.pause), _now(AsyncQueue.resume)
     wait = _now(AsyncQueue.wait)
 
-    def reserve(self, *, wait: Seconds = 0, lease: Seconds | None = None) -> Reserved:
-        """See AsyncQueue.reserve."""
-        return _now(AsyncQueue.reserve)(self, wait=wait, lease=lease)  # type: ignore[return-value]
-
-    def messages(self, state: str | None = None) -> list[Message]:
-        """See AsyncQueue.messages."""
-        return _now(AsyncQueue.messages)(self, state)  # type: ignore[return-value]
-
-    reserve.__doc__, messages.__doc__ = AsyncQueue.reserve.__doc__, AsyncQueue.messages.__doc__
+    reserve = _now_as(Reserved, AsyncQueue.reserve)
+    messages = _now_as(list[Message], AsyncQueue.messages)
 
     def reservations(self, *, wait: Seconds = 0, lease: Seconds | None = None
                      ) -> Iterator[Reserved]:
@@ -702,76 +774,6 @@ class Queue(_Queue):
 
     #: `in` would else go through __iter__, which pops
     __contains__ = None
-
-
-class _Reserved:
-    def __init__(self, queue: Any, receipt: str, id: int, tries: int, body: bytes) -> None:
-        self.queue, self.receipt, self.id, self.tries, self.body = queue, receipt, id, tries, body
-        self.settled = False
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.receipt}: try {self.tries}, {len(self.body)} bytes>"
-
-
-class AsyncReserved(_Reserved):
-    """Reserved for asyncio: every method with `await`, and `async with`."""
-
-    async def _settle(self, verb: str, **given: Any) -> None:
-        await self.queue._call(verb, _nothing, self.receipt, **given)
-        self.settled = True
-
-    async def delete(self) -> None:
-        """See Queue.delete."""
-        await AsyncReserved._settle(self, "delete")
-
-    async def release(self, *, priority: int | None = None, delay: Seconds | None = None) -> None:
-        """See Queue.release."""
-        await AsyncReserved._settle(self, "release", priority=priority, delay=delay)
-
-    async def bury(self, *, reason: str | None = None, priority: int | None = None) -> None:
-        """See Queue.bury."""
-        await AsyncReserved._settle(self, "bury", reason=reason, priority=priority)
-
-    async def touch(self, *, lease: Seconds | None = None) -> None:
-        """See Queue.touch."""
-        await self.queue._call("touch", _nothing, self.receipt, lease=lease)
-
-    async def __aenter__(self) -> AsyncReserved:
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                        trace: Any) -> None:
-        if self.settled:
-            return
-        if kind is None:
-            await AsyncReserved.delete(self)
-        else:
-            # If this fails, the end of the lease gives it back; the exception in flight says more
-            with suppress(Error):
-                await AsyncReserved.release(self)
-
-
-class Reserved(_Reserved):
-    """A message that is yours for a while.
-
-    `with queue.reserve() as message:` deletes it at the end, and releases it if
-    something is raised, unless it was deleted, released or buried inside. A
-    delete that comes too late raises NotYours: somebody else may have it.
-
-    Attributes
-    ----------
-    receipt : for `delete` and so on of any Queue of that spool
-    id : the number that push returned
-    tries : 1 for the first time
-    body : the message
-    """
-
-    delete, release = _now(AsyncReserved.delete), _now(AsyncReserved.release)
-    bury, touch = _now(AsyncReserved.bury), _now(AsyncReserved.touch)
-    __exit__ = _now(AsyncReserved.__aexit__)
-
-    def __enter__(self) -> Reserved:
-        return self
 
 
 def queues(path: str | os.PathLike[str] | None = None, *, host: str = "") -> list[Queue]:

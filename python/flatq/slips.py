@@ -9,16 +9,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-#: A slip's name, without what its place adds
-SLIP = (r"([0-9]{10})\.([0-9]{12})\.([0-9]+)\.([0-9a-z-]+)\.([0-9]+)\.([0-9]+)\.([0-9]{12})"
-        r"\.([0-9]+)\.(-|k[0-9a-f]{32})\.([0-9]+(?:-[0-9]+){3})")
-_SLIP = re.compile(SLIP + r"(?:\.([^.]*)\.([^.]*))?")
+#: A slip's name; its end are COUNTS, and owner and deadline in out/ and done/
+_SLIP = re.compile(
+    r"([0-9]{10})\.([0-9]{12})\.([0-9]+)\.([0-9a-z-]+)\.([0-9]+)\.([0-9]+)\.([0-9]{12})"
+    r"\.([0-9]+)\.(-|k[0-9a-f]{32})\.[0-9]+(?:-[0-9]+){3}(?:\.[^.]*\.[^.]*)?")
 _FLAT = re.compile(
     r"([0-9]{10})\.([0-9]{12})\.([0-9]{12})\.([1-9][0-9]*)\.(0|[1-9][0-9]*)\.([0-9a-f]+)")
 
 
 class Slip(NamedTuple):
-    """A slip's name; owner and deadline, in out/ and done/ alone, are else `0` and zeros."""
+    """What a slip's name says of its message."""
 
     priority: int
     id: int
@@ -29,9 +29,6 @@ class Slip(NamedTuple):
     born: int
     size: int
     key: str
-    counts: str
-    owner: str
-    deadline: str
 
     @property
     def body(self) -> str:
@@ -55,9 +52,9 @@ def slip_of(name: str) -> Slip | None:
     found = _SLIP.fullmatch(name)
     if found is None:
         return None
-    priority, id, tries, nonce, lease, delay, born, size, *rest = found.groups("")
+    priority, id, tries, nonce, lease, delay, born, size, key = found.groups()
     return Slip(int(priority), int(id), int(tries), nonce, int(lease), int(delay), int(born),
-                int(size), rest[0], rest[1], rest[2] or "0", rest[3] or "0" * 12)
+                int(size), key)
 
 
 def flat_of(name: str) -> Flat | None:
@@ -67,6 +64,18 @@ def flat_of(name: str) -> Flat | None:
         return None
     priority, first, last, lines, tries = map(int, found.groups()[:5])
     return Flat(priority, first, last, lines, tries, found[6])
+
+
+def spool_of(path: str | None) -> str:
+    """Return the spool at a path; without one, that which the verbs take."""
+    return path or os.environ.get("FLATQ_DIR") or os.path.join(
+        os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state"), "flatq")
+
+
+def disk_name(queue: str) -> str:
+    """Return the directory of a queue in its spool."""
+    name = queue.replace("/", ",")
+    return "%" + name if name.startswith(".") else name
 
 
 @contextlib.contextmanager

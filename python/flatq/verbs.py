@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import IO, Any, Generic, TypeVar
 
 from .errors import Error, Internal, Invalid, TimedOut, error_of, of_system
-from .slips import private as private, syncs as syncs
 
 T = TypeVar("T")
 GRACE = 5.0  # Seconds between TERM, on which a verb gives back what it holds, and KILL
@@ -44,7 +43,7 @@ def _installed() -> Iterator[Path]:
 def start(words: list[str], **how: Any) -> subprocess.Popen[bytes]:
     """Start a process in a session of its own. Raises Internal if SIGCHLD is ignored."""
     if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
-        raise Internal("SIGCHLD is ignored, so no exit status could be known", 70)
+        raise Internal("SIGCHLD is ignored, so no exit status could be known")
     return subprocess.Popen(words, start_new_session=True, **how)
 
 
@@ -68,7 +67,7 @@ class Call(Generic[T]):
     """A verb and how to parse its answer; it runs in `with call:`, and at the end has ended.
 
     It reads and writes files: a killed caller cuts no message short, and an interrupted one loses
-    no answer. `timeout`: seconds until the verb is ended.
+    no answer. `timeout` is in seconds.
     """
 
     verb: str

@@ -15,6 +15,7 @@ from servers import module
 pa = module("pyarrow")
 
 from flatq.spark import format as flat
+from flatq import slips
 from flatq.spark import options
 
 BODIES = [b"", b"\0", b"\n", b"\t", b"=", "é".encode(), bytes(range(256)),
@@ -79,7 +80,7 @@ def test_names_on_disk(flatq, queue):
     flatq("claim", "-c", "me", queue, check=0)
     assert os.path.isdir(flat.claim_dir(str(flatq.spool), queue, "me"))
     [disk] = [name for name in os.listdir(flatq.spool) if flat.is_queue(str(flatq.spool / name))]
-    assert (flat.disk_name(queue), flat.queue_name(disk)) == (disk, queue)
+    assert (slips.disk_name(queue), flat.queue_name(disk)) == (disk, queue)
 
 
 def test_tries_of_a_whole_file_count(flatq):

@@ -1018,7 +1018,7 @@ def test_sparks_example_from_the_wheel(out):
         done = subprocess.run([out / "fresh/bin/python", "-c", f"""from flatq import Queue
 Queue("jobs", "{out}/spool").push_many(b"%d" % number for number in range(300))
 {example}
-values = [row.value for row in spark.read.parquet("{out}/jobs").collect()]
+values = [row.body for row in spark.read.parquet("{out}/jobs").collect()]
 assert sorted(values, key=int) == [b"%d" % number for number in range(300)], values
 assert Queue("jobs", "{out}/spool").empty()"""], cwd=out, capture_output=True, timeout=600,
             env={**os.environ, "PYTHONPATH": "", "PYSPARK_PYTHON": str(out / "fresh/bin/python")})

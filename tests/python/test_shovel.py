@@ -626,8 +626,8 @@ def test_without_its_library(flatq, place, missing, words, tmp_path):
 
 @pytest.mark.shells
 def test_in_each_shell(flatq):
-    push(flatq, ANY, "a")
-    assert flatq("shovel", "-n", "1", "a", "b", check=0).err == b""
+    push(flatq, ANY, ".a/x")
+    assert flatq("shovel", "-n", "1", ".a/x", "b", check=0).err == b""
     assert pop(flatq, "b") == ANY
     refused(flatq("shovel", "a", "b", env={"FLATQ_PYTHON": "none"}), 69, "shovel", text=b"Python")
 

@@ -22,7 +22,7 @@ from tables import fill, flatq_spark, numbers, unsynced  # noqa: F401 (a fixture
 
 import pyarrow as pa
 
-from flatq import Disk, Full
+from flatq import Disk, Full, Queue
 from flatq.spark import options, sink
 from flatq.spark.format import Lost
 from flatq.spark.options import Options, Place
@@ -168,16 +168,14 @@ def test_a_settle_that_fails_when_all_is_done(flatq, monkeypatch):
     fill(flatq, 0, 100)
     [place] = options.Options({"path": str(flatq.spool)}).places()
     place.claim("me", 100)
-    verb, done = options.verb, False
+    settle, done = Queue.settle, False
 
-    def fails(name, *words):
-        if name != "settle" or done:
-            said = verb(name, *words)
-        if name == "settle":
-            raise Disk("cannot sync", 74)
-        return said
+    def fails(*words):
+        if done:
+            settle(*words)
+        raise Disk("cannot sync", 74)
 
-    monkeypatch.setattr(options, "verb", fails)
+    monkeypatch.setattr(Queue, "settle", fails)
     with pytest.raises(Disk):
         place.settle("me", 100)
     done = True

@@ -1,6 +1,6 @@
-"""Jobs over queues, on Spark: queues and their event logs to tables, tables to queues, figures.
+"""Jobs over queues, on Spark: `python -m flatq.pipeline -h` lists them.
 
-`python -m flatq.pipeline -h` lists them. Each is also a function that takes a session:
+Each is also a function that takes a session:
 
     from flatq import spark as flatq_spark
     from flatq.pipeline import drain, events, load, stats

@@ -182,8 +182,8 @@ def _report(spark: SparkSession, args: argparse.Namespace) -> None:
 
 def session(args: argparse.Namespace) -> SparkSession:
     """A session. Its Java is a group of its own: a signal to the whole group (`timeout`, ^C,
-    systemd) is for Python to handle, with Spark's help. Java and Spark's workers print only with
-    FLATQ_TRACE, since failures are raised in Python. Raises Unready."""
+    systemd) is for Python to handle. Java and Spark's workers print only with FLATQ_TRACE, since
+    failures are raised in Python. Raises Unready."""
     from pyspark import java_gateway
     from pyspark.logger import PySparkLogger
     from pyspark.sql import SparkSession
@@ -248,7 +248,7 @@ def main(words: list[str]) -> int:
         from ..spark.options import Options
 
         # a local path; what is printed stays as the user gave it
-        args.spool = Options({"path": args.spool} if args.spool else {}).path
+        args.spool = Options({"path": args.spool or ""}).path
         if hasattr(args, "to"):
             # before Java starts: that takes seconds
             Place(args.job, args.to).check()

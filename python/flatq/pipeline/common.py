@@ -7,12 +7,9 @@ from collections.abc import Sequence
 
 from .. import errors
 from .. import spark as flatq_spark
-from ..errors import (
-    Busy, Denied, Disk, Error, Internal, Invalid, Missing, TimedOut, Unreachable,
-)
+from ..errors import Busy, Denied, Disk, Error, Internal, Invalid, Missing, Unreachable
 
-#: Names of failures, in Python or in Spark's error text, and the error for each; the first that is
-#: found counts
+#: Patterns of an error's text, and the error for each; the first that is found counts
 KINDS = (
     (r"No space left on device|Disk quota exceeded|File too large|ENOSPC|\bLost: ", Disk),
     (r"[Pp]ermission denied|PermissionError|AccessControlException", Denied),
@@ -25,16 +22,14 @@ KINDS = (
     (r"Mkdirs failed|FileExistsError|[Nn]ot a directory|ParentNotDirectory|IOException|^OSError: ",
     Disk),
 )
-CODES: dict[type[Error], int] = {**{kind: code if isinstance(code, int) else code[0]
-    for code, kind in errors.ERRORS.items()}, Unreachable: 69, TimedOut: 75, Error: 70}
 
 
 def failure(error: BaseException) -> Error:
-    """Any failure, also one that Spark has wrapped, as one line of text and an exit code."""
+    """Any failure, also one that Spark has wrapped, as one line and an exit code."""
     if isinstance(error, Error):
         return error
     if isinstance(error, flatq_spark.Unready):
-        return Unreachable(str(error), 69)
+        return Unreachable(str(error))
     # the names of its bases, too: each may be in KINDS
     text = "".join(f"{base.__name__}: " for base in type(error).__mro__) + str(error)
     # A stream's error names what failed; the reason is in its cause, or in that one's
@@ -46,9 +41,9 @@ def failure(error: BaseException) -> Error:
     ours = re.findall(r"^flatq\.[a-z_.]+\.([A-Z][A-Za-z]+): \n?(?:flatq: )?(.+)$", text,
         re.MULTILINE)
     line = ours[-1][1] if ours else flatq_spark.why(error)
-    for own, code in CODES.items():
+    for own in errors.ERRORS.values():
         if ours and ours[-1][0] == own.__name__:
-            return own(line, code)
+            return own(line)
     # The innermost cause says more than the errors around it
     java = re.findall(r"^(?:: |Caused by: )[\w.$]+(?:Exception|Error): (.+)$", text, re.MULTILINE)
     if deep := re.search(r"[^\n:]*(?:No space left on device|Permission denied)[^\n]*", text):
@@ -58,8 +53,8 @@ def failure(error: BaseException) -> Error:
     line = re.sub(r"^\[[A-Z_.]+\] ", "", " ".join(line.split()))[:500]
     for pattern, kind in KINDS:
         if re.search(pattern, text):
-            return kind(line, CODES[kind])
-    return Internal(line or type(error).__name__, 70)
+            return kind(line)
+    return Internal(line or type(error).__name__)
 
 
 def number(value: object) -> str:

@@ -6,13 +6,12 @@
     DIR/_flatq                  the mark: DIR is drain's, under which name it was made, and that
                                 its columns are the new ones: an older table goes on with the old
 
-Spark finds the files of a table by their whole path, so a table that was moved is refused, as is a
-directory with anything else (place.py). One drain at a time writes to DIR: it holds a lock on it.
+Spark finds the files of a table by their whole path, so a table that was moved is refused. One
+drain at a time writes to DIR: it holds a lock on it.
 
-After a kill, start it again: it writes the same batch anew. What the first try left in DIR is not
-part of the table, and the end of a run removes it. Until then, only Spark reads DIR exactly. What a
-killed drain holds may be in its table already: run it again before `flatq unclaim`, or the table
-has it twice."""
+After a kill, start it again: it writes the same batch anew, and its end removes what the first try
+left in DIR. What a killed drain holds may be in its table already: run it again before `flatq
+unclaim`, or the table has it twice."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from threading import Event
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
@@ -30,21 +29,12 @@ from pyspark.sql import functions as F
 from .. import spark as flatq_spark
 from ..errors import Busy, Invalid
 from ..spark.format import BODY, Lost, listed
-from ..spark.options import local, lock
+from ..spark.options import alone, local
 from .place import PART, Place, plain
 
 if TYPE_CHECKING:
     from ..spark.options import Place as Queue
     from pyspark.sql import SparkSession
-
-
-def consumer_of(to: str) -> str:
-    """The name under which a table claims messages."""
-    return "drain-" + hashlib.sha256(local(to).encode()).hexdigest()[:16]
-
-
-def checkpoint_of(to: str) -> str:
-    return to.rstrip("/") + "/_checkpoint"
 
 
 def begin(to: str) -> str:
@@ -59,12 +49,12 @@ def begin(to: str) -> str:
         return max((int(name) for name in names if name.isdigit()), default=-1)
 
     if last("_spark_metadata") > last("_checkpoint/offsets"):
-        raise Invalid(f"{to} has a table, and its _checkpoint is gone: say another --to", 65)
+        raise Invalid(f"{to} has a table, and its _checkpoint is gone: say another --to")
     unsettled: list[tuple[Queue, str]] = []
     # RACE: a spool may be moved or removed: the stream itself sees that
     with contextlib.suppress(LookupError):
         unsettled += [(place, consumer) for place, consumer, offset
-            in flatq_spark.committed(checkpoint_of(to))
+            in flatq_spark.committed(f"{to}/_checkpoint")
             if place.exists() and place.marks(consumer)[0] < offset]
     batch = last("_checkpoint/commits")
     for place, consumer in unsettled:
@@ -87,22 +77,32 @@ def whole(path: str, batches: Sequence[int], queue: Queue, consumer: str) -> Non
                         f"unclaim -c {consumer} {queue.queue}, and drain to another directory")
 
 
-def drained(spark: SparkSession, queues: Sequence[str], to: str, spool: str | None,
-        consumer: str | None, batch: int, options: dict[str, str], told: Event | None = None,
-        **trigger: Any) -> tuple[int, int]:
-    """Run the stream until it ends or is told to stop. Return the numbers of messages and batches
-    that Spark remembers."""
-    given = {"subscribe": ",".join(queues), "group.id": consumer or consumer_of(to),
+def on(spark: SparkSession, queues: Sequence[str], to: str, spool: str | None = None,
+        consumer: str | None = None, batch: int = 250000, every: float | None = 1,
+        told: Event | None = None, **options: str) -> tuple[int, int]:
+    """Drain with a batch `every` so many seconds until told to stop; None: as `once`. Then settle
+    what was written; if something fails, the next start settles it. Return the numbers of messages
+    and batches that Spark remembers. Raises Busy if another drain writes to the directory."""
+    trigger: dict[str, Any] = {"availableNow": True} if every is None else {
+        "processingTime": f"{int(every * 1000)} milliseconds"}
+    table = "drain-" + hashlib.sha256(local(to).encode()).hexdigest()[:16]
+    given = {"subscribe": ",".join(queues), "group.id": consumer or table,
         "maxOffsetsPerTrigger": str(batch), "base64": "true", **options}
     if spool:
         given["path"] = spool
-    with alone(to):
+    os.makedirs(local(to), exist_ok=True)
+    with contextlib.ExitStack() as held:
+        try:
+            # Two drains would remove each other's files
+            held.enter_context(alone(local(to), 0))
+        except BlockingIOError:
+            raise Busy(f"another drain writes to {to}") from None
         given["columns"] = begin(to)
         rows = spark.readStream.format("flatq").options(**given).load()
         body = BODY[given["columns"] == "old"]
         # the JVM's unbase64 is faster than Python's
         writer = rows.withColumn(body, F.unbase64(body)).writeStream.format("parquet")
-        query: Any = writer.options(path=to, checkpointLocation=checkpoint_of(to)).trigger(
+        query: Any = writer.options(path=to, checkpointLocation=f"{to}/_checkpoint").trigger(
             **trigger).start()
         try:
             while not query.awaitTermination(0.2) and not (told and told.is_set()):
@@ -119,43 +119,18 @@ def drained(spark: SparkSession, queues: Sequence[str], to: str, spool: str | No
     return sum(counts), len(counts)
 
 
-@contextlib.contextmanager
-def alone(to: str) -> Iterator[None]:
-    """Hold the lock of a directory while a drain writes to it. Raises Busy if another one does:
-    they would remove each other's files."""
-    os.makedirs(local(to), exist_ok=True)
-    try:
-        number = lock(local(to), 0)
-    except BlockingIOError:
-        raise Busy(f"another drain writes to {to}", 75) from None
-    try:
-        yield
-    finally:
-        os.close(number)
-
-
 def once(spark: SparkSession, queues: Sequence[str], to: str, spool: str | None = None,
         consumer: str | None = None, batch: int = 250000, **options: str) -> tuple[int, int]:
-    """Drain all there is now; return the numbers of messages and batches. Raises Busy if another
-    drain writes to the same directory."""
+    """Drain all there is now; return the numbers of messages and batches."""
     # Spark would forget all but the last hundred batches
     spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", "1000000")
-    return drained(spark, queues, to, spool, consumer, batch, options, availableNow=True)
-
-
-def on(spark: SparkSession, queues: Sequence[str], to: str, spool: str | None = None,
-        consumer: str | None = None, batch: int = 250000, every: float = 1,
-        told: Event | None = None, **options: str) -> None:
-    """Drain with a batch `every` so many seconds, until told to stop; then settle what was written.
-    If something fails, the next start settles it."""
-    drained(spark, queues, to, spool, consumer, batch, options, told,
-        processingTime=f"{int(every * 1000)} milliseconds")
+    return on(spark, queues, to, spool, consumer, batch, None, None, **options)
 
 
 def end(spark: SparkSession, to: str) -> None:
     """Settle the last batch, and remove what killed tries have written, which is not part of the
     table. If the directory holds anything else by now, the next drain says so: remove nothing."""
-    flatq_spark.settle_checkpoint(checkpoint_of(to))
+    flatq_spark.settle_checkpoint(f"{to}/_checkpoint")
     place = local(to)
     if not os.path.isdir(os.path.join(place, "_spark_metadata")):
         return

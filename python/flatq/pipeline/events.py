@@ -3,9 +3,8 @@ MILLISECONDS REASON`.
 
 Columns: queue string, time timestamp, verb string, id bigint, tries int, size bigint, milliseconds
 bigint (since the push), reason string, count bigint. A line for many messages (`bulk-N`) has count
-N and no milliseconds; only that of a push has an id.
-Malformed lines, as after a power cut, are left out. A log that is put aside meanwhile may be read
-twice, or not at all."""
+N and no milliseconds; only that of a push has an id. Malformed lines, as after a power cut, are
+left out. A log that is put aside meanwhile may be read twice, or not at all."""
 
 from __future__ import annotations
 
@@ -17,7 +16,8 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
 from ..errors import Missing
-from ..spark.format import disk_name, is_queue
+from ..slips import disk_name
+from ..spark.format import is_queue
 from ..spark.options import Options
 from .place import Place
 
@@ -30,20 +30,18 @@ COLUMNS = ("queue", "time", "verb", "id", "tries", "size", "milliseconds", "reas
 
 
 def logs(path: str | None = None, queues: Sequence[str] = ()) -> list[str]:
-    """The logs' paths; of all queues if none is named. Raises Missing."""
-    options = Options({"subscribe": ",".join(queues), **({"path": path} if path else {})})
-    places = options.places()
+    """Their paths; of all queues if none is named. Raises LookupError."""
+    options = Options({"subscribe": ",".join(queues), "path": path or ""})
+    places, found = options.places(), []
     for place in places if queues else ():
-        if not place.exists():
-            raise Missing(f"no queue '{place.queue}' in {place.spool}", 66)
-    found = []
+        place.check()
     disks = [name for name in sorted(os.listdir(options.path)) if name[0] != "."]
     for disk in map(disk_name, queues) if queues else disks:
         top = os.path.join(options.path, disk)
         found += [f"{top}/{name}" for name in sorted(os.listdir(top) if is_queue(top) else ())
             if name == "log" or name.startswith("log.")]
     if not found:
-        raise Missing(f"no queue in {options.path} has a log", 66)
+        raise Missing(f"no queue in {options.path} has a log")
     return found
 
 
@@ -67,8 +65,8 @@ def table(spark: SparkSession, path: str | None = None, queues: Sequence[str] = 
 
 
 def save(spark: SparkSession, to: str, path: str | None = None, queues: Sequence[str] = ()) -> int:
-    """Write the events to Parquet, replacing those that were there; return their number. Raises
-    Invalid if `to` holds anything else."""
+    """Replace the events in `to`, as Parquet; return their number. Raises Invalid if it holds
+    anything else."""
     counted = Observation()
     rows = table(spark, path, queues).observe(counted, F.count(F.lit(1)).alias("rows"))
     with Place("events", to).replaced() as new:

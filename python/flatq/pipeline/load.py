@@ -6,8 +6,7 @@ load again, and it does the rest.
 
 A load is known by its name: --name, or a name made of the queue, the options and each file's path,
 size and time. A load that has ended does nothing when it is run again. If a file changes, even by
-`touch`, that is another load of all rows, also where the one before was killed half-way. The
-checkpoint (`flatq wal`) removes what an abandoned load has staged, after a week.
+`touch`, that is another load of all rows, also where the one before was killed half-way.
 
 A message is what Spark reads: it passes over blank lines of CSV, and in JSON objects it turns 1.10
 into 1.1. A single column keeps its numbers as they are written, and --format text each line."""
@@ -38,8 +37,7 @@ FORMATS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "jso
 
 
 def files(path: str) -> list[str]:
-    """The files at a path, or of a pattern, without those that Spark takes for hidden in a
-    directory."""
+    """The files at a path, or of a pattern, without those that Spark takes for hidden."""
     found = []
     for top in [path] if os.path.exists(path) else sorted(glob.glob(path)):
         if os.path.isfile(top):
@@ -56,18 +54,18 @@ def kind(path: str, names: list[str]) -> str:
     kinds = {FORMATS.get(os.path.splitext(re.sub(r"\.(gz|bz2|zst)$", "", name))[1].lower())
         for name in names} - {None}
     if len(kinds) != 1:
-        raise Invalid(f"{path}: no table, or tables of several formats: say --format", 65)
+        raise Invalid(f"{path}: no table, or tables of several formats: say --format")
     return str(kinds.pop())
 
 
 def column(rows: DataFrame, value: str | None) -> str | None:
-    """The column whose values are the messages; None for all columns together."""
+    """The column of the messages; None for all together."""
     names = rows.columns
     if value is not None and value not in names:
-        raise Invalid(f"there is no column '{value}', but {', '.join(names)}", 65)
+        raise Invalid(f"there is no column '{value}', but {', '.join(names)}")
     bodies = [value] if value else [name for name in BODY if name in names]
     if len(bodies) > 1:
-        raise Invalid("there are columns `body` and `value`: say --value", 65)
+        raise Invalid("there are columns `body` and `value`: say --value")
     if bodies or len(names) == 1:
         return (bodies or names)[0]
     return None
@@ -104,11 +102,11 @@ class Load:
         here = local(path)
         self.names = files(here)
         if not self.names:
-            raise Missing(f"{path}: nothing there", 66)
+            raise Missing(f"{path}: nothing there")
         self.form, self.queue, self.value = form or kind(path, self.names), queue, value
         # a name that is there is no pattern
         self.path = re.sub(r"([\\\[\]{}*?])", r"\\\1", here) if os.path.exists(here) else here
-        #: The table of a drain: only Spark knows its files
+        #: Only Spark knows the files of a drained table
         self.drained = os.path.isdir(f"{here}/_spark_metadata")
         given = {**(options or {}), **({"encoding": encoding} if encoding else {})}
         if "encoding" in given and self.form not in ("csv", "json"):
@@ -122,7 +120,7 @@ class Load:
         parted = {"=" in os.path.dirname(name[len(top):]) for name in self.names}
         if len(parted) > 1:
             raise Invalid(f"{path}: Spark makes columns of NAME=VALUE directories, and some files "
-                "lie in none: load them apart", 65)
+                "lie in none: load them apart")
         if not self.drained and parted == {False}:
             self.options.setdefault("recursiveFileLookup", "true")
         if job is None:
@@ -136,7 +134,7 @@ class Load:
         self.sink = Sink(Options(self.to, True))
 
     def ended(self) -> bool:
-        """Whether this load has ended before; it takes no Java to know."""
+        """Whether this load has ended before."""
         return self.sink.over(named(self.job))
 
     def table(self, spark: SparkSession, **more: str) -> DataFrame:
@@ -156,7 +154,7 @@ class Load:
         lines = spark.read.options(**where, lineSep="\n").text(self.path)
         bad = lines.where("NOT is_valid_utf8(value)").selectExpr("_metadata.file_path AS name")
         for row in bad.take(1):
-            raise Invalid(f"{row.name}: not UTF-8: say --option encoding=NAME", 65)
+            raise Invalid(f"{row.name}: not UTF-8: say --option encoding=NAME")
 
     def run(self, spark: SparkSession) -> int | None:
         """The number of rows, or None if the load had ended before."""
@@ -171,7 +169,7 @@ class Load:
         missed = len(self.names) - len(table.inputFiles())
         if missed > 0 and not self.drained and "pathGlobFilter" not in self.options:
             raise Invalid(f"{self.path}: Spark does not read {missed} of the files, such as _NAME "
-                "and NAME._COPYING_: rename them, or load them alone", 65)
+                "and NAME._COPYING_: rename them, or load them alone")
         if self.form == "json" and column(table, self.value):
             # a number as it is written
             table = self.table(spark, primitivesAsString="true")
@@ -182,8 +180,7 @@ class Load:
 
 
 def load(spark: SparkSession, *words: Any, **more: Any) -> int | None:
-    """Load a table; return the number of rows, or None if that load had ended before. The other
-    arguments are those of Load.
+    """Load a table; see Load and its `run`.
 
     Raises as flatq.Queue.push does; Missing where there is nothing at the path; Invalid where it is
     no table or cannot be read whole; and what Spark raises: `common.failure` makes one line of

@@ -2,9 +2,8 @@
 
     DIR/_flatq    the mark, a line of JSON: which job writes DIR, and what it has put there
 
-A job takes a directory that is new or empty, or one that has its own mark and holds only what it
-has put there. Any other is refused by Invalid, before anything is claimed, written or removed.
-`drain` adds to its directory. The other jobs replace theirs, by a rename."""
+python/README.md says which directories a job takes. Any other is refused by Invalid, before
+anything is claimed, written or removed."""
 
 from __future__ import annotations
 
@@ -22,19 +21,18 @@ from ..spark.format import listed
 from ..spark.options import local, sync
 
 MARK = "_flatq"
-#: The names that Spark gives to files of a drained table; `drain` removes only names of this form
+#: The names that Spark gives to files of a table; `drain` removes no others
 PART = re.compile(
     r"part-[0-9]{5,}-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}-c[0-9]{3,}(\.[a-z0-9_]+)?\.parquet")
 
 
 def plain(name: str) -> str:
-    """The file to which a name in a directory belongs: Hadoop puts a checksum beside each file,
-    which belongs to that file."""
+    """The file to which a name belongs: Hadoop puts a checksum beside each file."""
     return name[1:-4] if name.startswith(".") and name.endswith(".crc") else name
 
 
 class Place:
-    """The directory `to` of a job. Raises ValueError if that is not on this machine."""
+    """The directory `to` of a job. Raises Elsewhere."""
 
     def __init__(self, job: str, to: str) -> None:
         #: `name`: under which the directory is looked for again
@@ -42,15 +40,15 @@ class Place:
         self.path = os.path.realpath(self.name)
 
     def check(self, path: str | None = None) -> bool:
-        """Whether the job has anything there, or at `path`, the directory's name for the moment.
-        Raises Invalid if anything else is there."""
+        """Whether the job has anything there, or at `path`, where the directory is now. Raises
+        Invalid if anything else is there."""
         path = path or self.path
         try:
             there = {plain(name) for name in listed(path)} - {MARK}
         except NotADirectoryError:
             if not os.path.exists(path):
                 raise
-            raise Invalid(f"{self.to} is no directory", 65) from None
+            raise Invalid(f"{self.to} is no directory") from None
         # CRASH: a mark that was cut short is the only file
         if not there:
             return False
@@ -66,11 +64,11 @@ class Place:
         elif others:
             wrong = f"holds '{others[0]}', which {self.job} did not put there"
         if wrong:
-            raise Invalid(f"{self.to} {wrong}: say a new directory, or an empty one", 65)
+            raise Invalid(f"{self.to} {wrong}: say a new directory, or an empty one")
         return True
 
     def marked(self, path: str) -> dict[str, Any]:
-        """What the mark says; empty if there is none, or it was cut short."""
+        """What the mark says, if it is whole."""
         with contextlib.suppress(FileNotFoundError, ValueError), \
                 open(f"{path}/{MARK}", encoding="utf-8") as file:
             mark = json.load(file)

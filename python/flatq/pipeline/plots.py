@@ -1,16 +1,15 @@
-"""The figures of a report, one plot each, by matplotlib, without a display. All have one width,
-which is readable on a phone; those over time have the same margins and the same time axis."""
+"""The figures of a report, one plot each, by matplotlib. All have one width, which is readable on a
+phone; those over time have the same margins and the same time axis."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import Any
 
-import matplotlib
+import matplotlib.dates
 from matplotlib.axes import Axes
-from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
@@ -53,14 +52,13 @@ def _scaled(value: float, *units: tuple[float, str]) -> str:
 
 
 def clipped(text: str, end: str, inches: float = INSIDE) -> str:
-    """Both texts, the first one cut off with an ellipsis if they are longer than that."""
+    """Both texts, the first one cut off if they are longer than that."""
     most = int((inches - len(end) * 0.07) * 72 / 5.6)
     return (text if len(text) <= most else f"{text[:most - 1]}\u2026") + end
 
 
 def figure(title: str, height: float, legend: Sequence[str] = ()) -> tuple[Figure, Axes]:
-    """A figure of `height` inches and the lines of its legend, which goes below the plot, where it
-    hides nothing and makes it no smaller."""
+    """A figure of `height` inches; the lines of its legend go below the plot."""
     more = len(legend) * 0.175
     height += more
     made = Figure(figsize=(WIDTH, height))
@@ -82,11 +80,10 @@ def _over_time(found: Stats, title: str,
     for color, (_, values) in zip(COLORS, rows):
         # the last step goes to the end of its interval
         axes.step(times, [*values, values[-1]], where="post", color=color)
-    dates: Any = AutoDateLocator
-    form: Any = ConciseDateFormatter
-    locator = dates(minticks=2, maxticks=5)
+    dates: Any = matplotlib.dates
+    locator = dates.AutoDateLocator(minticks=2, maxticks=5)
     axes.xaxis.set_major_locator(locator)
-    axes.xaxis.set_major_formatter(form(locator))
+    axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))
     axes.set_xlim(times[0], times[-1])
     axes.set_xlabel("time in UTC", loc="left", fontsize=9)
     axes.yaxis.set_major_formatter(lambda value, at: short(value))
@@ -102,7 +99,7 @@ def throughput(found: Stats) -> Figure:
 
 
 def depth(found: Stats) -> Figure:
-    """The deepest queues, and the others together, on an axis that shows shallow ones too."""
+    """On an axis that shows shallow queues, too."""
     rows = deepest(found, 6)
     made, axes = _over_time(found, "Depth: messages neither done nor buried", [
         (clipped(name, f": {number(max(values))} at most", INSIDE - 0.5), values)
@@ -117,22 +114,21 @@ def depth(found: Stats) -> Figure:
 
 
 def latency(found: Stats) -> Figure | None:
-    """The share of messages within a time, from push to pop and to delete; found.shares must be
-    many. It shows the queues with the most messages."""
+    """Of the queues with the most messages; found.shares must be many."""
     if not found.latency:
         return None
+    # the logs count in hundredths of a second
+    curves = {key: [max(value / 1000, 0.01) for value in values]
+        for key, (_, values) in found.latency.items()}
     first = sorted(found.latency.items(), key=lambda item: -item[1][0])[:len(COLORS)]
     labels = [clipped(queue, f": {'first reserve' if verb == 'reserve' else verb} "
         f"({number(count)})", INSIDE - 0.5) for (queue, verb), (count, _) in first]
     made, axes = figure("Latency: share of messages within a time", 2.8, labels)
-    # the logs count in hundredths of a second
-    curves = [[max(value / 1000, 0.01) for value in values] for _, values in found.latency.values()]
-    for color, (_, (_, values)) in zip(COLORS, first):
-        axes.plot([max(value / 1000, 0.01) for value in values],
-            [share * 100 for share in found.shares], color=color)
+    for color, (key, _) in zip(COLORS, first):
+        axes.plot(curves[key], [share * 100 for share in found.shares], color=color)
     axes.set_xscale("log")
-    low = min(curve[0] for curve in curves) / 1.3
-    high = max(0.1, *(curve[-1] for curve in curves)) * 1.3
+    low = min(curve[0] for curve in curves.values()) / 1.3
+    high = max(0.1, *(curve[-1] for curve in curves.values())) * 1.3
     axes.set_xlim(low, high)
     ticks = [tick for tick in TICKS if low <= tick <= high]
     axes.xaxis.set_major_locator(FixedLocator(ticks[::1 + len(ticks) // 6]))
@@ -145,8 +141,7 @@ def latency(found: Stats) -> Figure | None:
 
 
 def _bars(title: str, color: str, rows: Sequence[tuple[str, str, int, int]]) -> Figure:
-    """A bar for each row. Above it are a name and a text; its length shows one number, and its
-    coloured part the other."""
+    """A bar for each row: a name and a text above it, its length, and its coloured part."""
     made, axes = figure(title, TOP + 0.15 + 0.42 * len(rows))
     made.subplots_adjust(left=0.1 / WIDTH, bottom=0.08 / made.get_size_inches()[1])
     axes.set_axis_off()
@@ -171,7 +166,7 @@ def redeliveries(found: Stats) -> Figure | None:
 
 
 def dead(found: Stats) -> Figure | None:
-    """The twelve commonest reasons; the tables have all."""
+    """The tables have all reasons."""
     if not found.dead:
         return None
     buried, still = Counter[str](), Counter[str]()
@@ -183,14 +178,8 @@ def dead(found: Stats) -> Figure | None:
         for reason, count in buried.most_common(12)])
 
 
-#: by file name
-PLOTS: dict[str, Callable[[Stats], Figure | None]] = {
-    "throughput": throughput, "depth": depth, "latency": latency, "redeliveries": redeliveries,
-    "dead": dead,
-}
-
-
 def all_of(found: Stats) -> dict[str, Figure]:
-    """Those of PLOTS that have something to show."""
+    """Those that have something to show, by name."""
     with matplotlib.rc_context(STYLE):
-        return {name: one for name, plot in PLOTS.items() if (one := plot(found)) is not None}
+        return {plot.__name__: one for plot in (throughput, depth, latency, redeliveries, dead)
+            if (one := plot(found)) is not None}

@@ -35,9 +35,10 @@ figure, details {{ background: var(--card); border: 1px solid var(--line); borde
 .plots figure {{ break-inside: avoid; margin: 0 0 1rem }}
 pre {{ overflow-x: auto; font: 12px/1.45 ui-monospace, "DejaVu Sans Mono", monospace }}
 """
+
+
 def svg(one: Figure, name: str) -> str:
-    """A figure as an element of a page; its ids are its own, and its texts have the page's
-    colour."""
+    """A figure as an element of a page: its ids are its own, its texts have the page's colour."""
     out = io.StringIO()
     with matplotlib.rc_context(plots.STYLE):
         one.savefig(out, format="svg", facecolor="none", metadata={"Date": None})
@@ -67,10 +68,10 @@ def page(found: Stats, title: str) -> str:
 
 
 def write(found: Stats, to: str, title: str = "flatq") -> str:
-    """Write the page, and replace an earlier one. Return its path. `found` has many intervals, and
-    SHARES. Raises Missing if it is empty, and Invalid if `to` holds anything else."""
+    """Write the page, or replace it, and return its path. `found` has many intervals, and SHARES.
+    Raises Missing if it is empty, and Invalid if `to` holds anything else."""
     if not found.queues:
-        raise Missing("no events", 66)
+        raise Missing("no events")
     place = Place("report", to)
     with place.replaced() as new:
         with open(os.path.join(new, "report.html"), "w", encoding="utf-8") as file:

@@ -72,8 +72,8 @@ def utc(seconds: float, form: str = "%Y-%m-%d %H:%M:%S") -> str:
 
 
 def deepest(found: Stats, most: int) -> list[tuple[str, list[int]]]:
-    """The depth of each queue over time, the deepest first; if they are more than `most`, the last
-    row has the sum of the others."""
+    """The depth of each queue over time, the deepest first; a last row sums up those beyond
+    `most`."""
     rows = [(name, [point[2] for point in series]) for name, series in found.series.items()]
     rows.sort(key=lambda row: -max(row[1]))
     if len(rows) > most:
@@ -85,7 +85,6 @@ def deepest(found: Stats, most: int) -> list[tuple[str, list[int]]]:
 
 def collect(events: DataFrame, intervals: int = 20,
         shares: tuple[float, ...] = SHARES) -> Stats:
-    """Collect the statistics from a table of events."""
     events = events.selectExpr(
         "queue", "cast(time AS double) AS at", "verb", "id", "tries", "size", "milliseconds",
         "reason", "count").persist()
@@ -118,7 +117,6 @@ def once_buried(events: DataFrame) -> DataFrame:
 
 
 def over_time(events: DataFrame, found: Stats, intervals: int) -> None:
-    """Depth and throughput, interval by interval."""
     found.start = min(queue.first for queue in found.queues)
     span = max(queue.last for queue in found.queues) - found.start
     # one event alone has no rate: it is not a hundred a second
@@ -153,7 +151,6 @@ def over_time(events: DataFrame, found: Stats, intervals: int) -> None:
 
 
 def delivery(events: DataFrame, found: Stats) -> None:
-    """Latency, redeliveries, dead letters."""
     shares = ", ".join(map(repr, found.shares))
     timed = events.where("verb IN ('pop', 'delete', 'reserve') AND milliseconds IS NOT NULL "
         "AND (verb <> 'reserve' OR tries = 1)")

@@ -4,8 +4,7 @@
 
     Shovel(source("jobs"), target("beanstalk://queue.example:11300/jobs"), once=True).run()
 
-A message is deleted at the source once the target has acknowledged it. So none is lost; one may
-come twice, as python/README.md says.
+python/README.md says which messages may come twice.
 """
 
 from __future__ import annotations
@@ -49,13 +48,13 @@ class Shovel:
         self.patience = target.patience = patience
         self.say, self.tell = say, tell
         self.moved = self.buried = 0
-        #: A signal has come: stop after the message in hand
+        #: A signal has come
         self.stopping = False
         #: No signal interrupts us now: the message in hand goes back, mqueue's only copy
         self.ending = False
         #: The first signal raises at once: no message is in hand, or it can go back
         self.waiting = False
-        #: While an end is away: since when, the reason, and for how many seconds to wait
+        #: While an end is away: since when, why, and for how many seconds to wait
         self.failing: tuple[float, str, float] | None = None
 
     def stop(self, number: int = signal.SIGTERM, frame: FrameType | None = None) -> None:
@@ -68,8 +67,7 @@ class Shovel:
     def run(self) -> int:
         """Move messages and return their number.
 
-        Raises errors in `ends.PASSING` when `patience` is over, others at once,
-        and Stopped on a second signal or HUP.
+        Raises errors in `ends.PASSING` when `patience` is over, others at once.
         """
         try:
             with contextlib.suppress(_Enough):
@@ -140,7 +138,6 @@ class Shovel:
 
     def _try(self, name: str, step: Callable[[], object],
              keep: Callable[[], object] = lambda: None) -> None:
-        """Take the step as soon as the end that it needs lets us."""
         while True:
             try:
                 step()
@@ -151,7 +148,7 @@ class Shovel:
                 keep()
 
     def _fails(self, name: str, error: Error) -> None:
-        """Say the reason, once, and wait: each time longer, up to a quarter of a lease."""
+        """Say a new reason, and wait: each time longer, up to a quarter of a lease."""
         text = f"{name}: {' '.join(str(error).split())}"
         since, before, pause = self.failing or (time.monotonic(), None, 0.0)
         if self.patience is not None and time.monotonic() - since >= self.patience:

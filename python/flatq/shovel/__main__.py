@@ -16,11 +16,9 @@ def command(verb: str, words: list[str],
     """Move what the command line asks for, and exit."""
     def main(words: list[str]) -> int:
         given, names = options(words, "hon:w:")
-        if places is None and len(names) != 2:
-            raise Usage("shovel [OPTION ...] FROM TO", 64)
-        one, other = places(names) if places else (names[0], names[1])
+        one, other = places(names) if places else names
         if one == other:
-            raise Usage("FROM and TO are the same", 64)
+            raise Usage("FROM and TO are the same")
         count = number("n", given["n"], 1) if "n" in given else None
         patience = number("w", given["w"]) if "w" in given else None
         shovel = Shovel(source(one), target(other), once="o" in given, count=count,
@@ -31,7 +29,7 @@ def command(verb: str, words: list[str],
         except ValueError as error:
             if isinstance(error, Error):
                 raise
-            raise Internal(f"an end said what is not understood: {error}", 70) from None
+            raise Internal(f"an end said what is not understood: {error}") from None
         return 0
 
     run(verb, main, words)

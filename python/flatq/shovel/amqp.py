@@ -1,7 +1,6 @@
 """A queue of RabbitMQ, or of another server of AMQP 0-9-1, as an end of a shovel, by pika.
 
-The server confirms a message once it is on disk, if the queue is durable and the message
-persistent, as ours are.
+The server confirms a persistent message in a durable queue once it is on disk.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ class Amqp(Source, Target):
 
     def __init__(self, url: str) -> None:
         try:
-            import pika  # type: ignore[import-untyped,import-not-found,unused-ignore]
+            import pika
         except ImportError:
-            raise needs("shovel", "pika", "pika", "python3-pika", "amqp") from None
+            raise needs("pika", "pika", "python3-pika", "amqp") from None
         # Else it prints what we raise
         logging.getLogger("pika").addHandler(logging.NullHandler())
         self.pika: Any = pika
@@ -43,7 +42,7 @@ class Amqp(Source, Target):
         except (ValueError, TypeError, OSError):
             queue = ""
         if not host or not queue or above.count("/") > 1:
-            raise Invalid(f"'{self.name}': amqp://USER:PASSWORD@HOST:PORT/VHOST/QUEUE", 65)
+            raise Invalid(f"'{self.name}': amqp://USER:PASSWORD@HOST:PORT/VHOST/QUEUE")
         self.connection: Any = None
         self.channel: Any = None
 
@@ -82,20 +81,20 @@ class Amqp(Source, Target):
         text = f"{self.place}: " + printable((said or type(error).__name__).encode())
         gone = "not found" in said
         if isinstance(error, kinds.UnroutableError):
-            return Missing(f"{self.place}: no such queue", 66)
+            return Missing(f"{self.place}: no such queue")
         if isinstance(error, kinds.NackError):
-            return Full(f"{self.place}: the queue is full", 75)
+            return Full(f"{self.place}: the queue is full")
         if isinstance(error, kinds.ConnectionBlockedTimeout):
-            return Full(f"{self.place}: takes nothing at present", 75)
+            return Full(f"{self.place}: takes nothing at present")
         if number == 406 and "message size" in said:
-            return TooLarge(text, 65)
+            return TooLarge(text)
         if number == 405 or number == 403 and "exclusive" in said:
-            return Busy(text, 75)
+            return Busy(text)
         denied = number == 403 or isinstance(error, (kinds.ProbableAccessDeniedError,
                                                      kinds.ProbableAuthenticationError))
         if number == 404 or gone and (denied or number == 530):
-            return Missing(text, 66)
-        return Denied(text, 77) if denied else Unreachable(text, code)
+            return Missing(text)
+        return Denied(text) if denied else Unreachable(text, code)
 
     def give(self, parcel: Parcel, wait: float) -> None:
         # A server that is short of memory stores in the end what it was sent: wait for `patience`
@@ -111,7 +110,7 @@ class Amqp(Source, Target):
             # Not by connection.sleep, which a signal does not interrupt
             time.sleep(min(0.2, wait))
             self._serve()
-            raise Empty("nothing there", 66)
+            raise Empty("nothing there")
         channel, tag = self.channel, method.delivery_tag
 
         def step(what: Callable[[], object]) -> Callable[[], None]:
@@ -121,7 +120,7 @@ class Amqp(Source, Target):
                     if self.channel is channel:
                         self.ask(what)
                         return
-                raise NotYours("the connection that held it has ended", 66)
+                raise NotYours("the connection that held it has ended")
 
             return run
 

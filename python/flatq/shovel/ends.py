@@ -34,10 +34,9 @@ class TooLarge(Invalid):
 class Parcel:
     """A message in hand. priority and lease are flatq's, None if the source has none.
 
-    key: unique to the message, and the same when it comes again. A queue of ours refuses a key that
-    it has, so a message whose acknowledgement was lost is not stored twice. (If a spool behind a
-    door is created anew, a message with the body and the number of one that the target still has is
-    taken for that one.)
+    key: unique to the message, and the same when it comes again, so that a queue of ours does not
+    store it twice. (If a spool behind a door is created anew, a message with the body and the
+    number of one that the target still has is taken for that one.)
 
     A source gives its own `done`, `keep`, `back` and `bury` as `steps`.
     """
@@ -59,34 +58,32 @@ class Parcel:
     def bury(self) -> None:
         """Set it aside: the target will never take it. Raises Invalid if it cannot."""
         self.back()
-        raise Invalid("too large for the other end, and cannot be set aside: it is still there", 65)
+        raise Invalid("too large for the other end, and cannot be set aside: it is still there")
 
 
-class Source(ABC):
-    """A place where messages come from."""
-
+class _Place:
     name = ""
+
+    def close(self) -> None:
+        """Let go of the place."""
+
+
+class Source(_Place, ABC):
+    """A place where messages come from."""
 
     @abstractmethod
     def take(self, wait: float) -> Parcel:
         """Return the next message, which stays until its `done`. Raises Empty, Closed."""
 
-    def close(self) -> None:
-        """Let go of the place."""
 
-
-class Target(ABC):
+class Target(_Place, ABC):
     """Where messages go. patience: see Shovel."""
 
-    name = ""
     patience: float | None = None
 
     @abstractmethod
     def give(self, parcel: Parcel, wait: float) -> None:
         """Store the message; return when it is safe. Raises Full, Closed, TooLarge."""
-
-    def close(self) -> None:
-        """Let go of the place."""
 
 
 def key_of(*parts: object, body: bytes) -> str:
@@ -115,14 +112,14 @@ def _end(place: str) -> Any:
     name = printable(os.fsencode(place.rpartition("@")[2]))
     if kind in ("redis", "rediss"):
         raise Invalid(f"'{name}': {kind}+list:// is a plain list, pressure+{kind}:// a queue of"
-                      " pressure's", 65)
+                      " pressure's")
     if kind not in _KINDS:
         raise Invalid(f"'{name}': QUEUE, HOST:PORT/QUEUE, or ssh, beanstalk, amqp, sqs,"
-                      " redis+list, pressure+redis or mqueue with ://: see flatq shovel -h", 65)
+                      " redis+list, pressure+redis or mqueue with ://: see flatq shovel -h")
     module, end = _KINDS[kind]
     try:
         return getattr(importlib.import_module(module, __package__), end)(place)
     except Invalid:
         raise
     except ValueError:
-        raise Invalid(f"'{name}' is no place: see flatq shovel -h", 65) from None
+        raise Invalid(f"'{name}' is no place: see flatq shovel -h") from None

@@ -15,7 +15,7 @@ import time
 
 from ..errors import Busy, Empty, Invalid
 from ..queue import Queue, Reserved
-from ..slips import Slip, slip_of
+from ..slips import Slip, disk_name, slip_of, spool_of
 from .ends import LEASE, Parcel, Source, Target, TooLarge, key_of
 
 
@@ -64,9 +64,7 @@ class Local(Source, Target):
         if self.queue.host:
             where = self.queue.host, self.queue.name, int(message.id)
             return self._parcel(message, None, *where)
-        home = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-        spool = self.queue.path or os.environ.get("FLATQ_DIR") or os.path.join(home, "flatq")
-        place = os.path.join(spool, self.name.replace("/", ","))
+        place = os.path.join(spool_of(self.queue.path), disk_name(self.name))
         nonce = message.receipt.rpartition(".")[2]
         # The name of its slip has its priority, lease and birth
         for slip in filter(None, map(slip_of, os.listdir(os.path.join(place, "out")))):
@@ -75,7 +73,7 @@ class Local(Source, Target):
                 inode = os.stat(place).st_ino
                 return self._parcel(message, slip, socket.gethostname(), self.name, inode, slip.id,
                                     slip.born)
-        raise Busy(f"queue '{self.name}': the lease of a message was over at once", 75)
+        raise Busy(f"queue '{self.name}': the lease of a message was over at once")
 
     def _parcel(self, message: Reserved, slip: Slip | None, *where: object) -> Parcel:
         priority = slip and slip.priority

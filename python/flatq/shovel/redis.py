@@ -1,7 +1,4 @@
-"""Queues on Redis as ends of a shovel: pressure's, and plain lists.
-
-The Redis needs `appendfsync always`.
-"""
+"""Queues on Redis as ends of a shovel: pressure's, and plain lists."""
 
 from __future__ import annotations
 
@@ -48,7 +45,7 @@ class Pressure(Source, Target):
             try:
                 message.done()
             except Busy as error:
-                raise NotYours(str(error), 66) from None
+                raise NotYours(str(error)) from None
 
         return Parcel(message.body, key_of(self.name, start, place, body=message.body), done=done,
                       keep=message.keep, back=message.role.give)
@@ -97,15 +94,12 @@ class List(Source, Target):
                 body = self.queue.ask(
                     lambda redis: redis.lmove(self.list, self.hand, "RIGHT", "LEFT"))
                 if body is None:
-                    raise Empty(f"{self.name}: nothing there", 66)
+                    raise Empty(f"{self.name}: nothing there")
             elif body is None:
-                body = self._wait(max(left, 0.01))
+                body = self.queue.ask(lambda redis: redis.blmove(
+                    self.list, self.hand, max(left, 0.01), "RIGHT", "LEFT"))
             if body is not None:
                 return self._parcel(body)
-
-    def _wait(self, seconds: float) -> bytes | None:
-        return self.queue.ask(  # type: ignore[no-any-return]
-            lambda redis: redis.blmove(self.list, self.hand, seconds, "RIGHT", "LEFT"))
 
     def _parcel(self, body: bytes) -> Parcel:
         self.queue.ask(lambda redis: redis.set(self.key, secrets.token_hex(8), nx=True))
@@ -122,7 +116,7 @@ class List(Source, Target):
 
     def _end(self, action: str, body: bytes) -> None:
         if not self._step(action, body):
-            raise NotYours(f"{self.name}: another shovel has taken the message over", 66)
+            raise NotYours(f"{self.name}: another shovel has taken the message over")
 
     def _step(self, action: str, body: bytes = b"") -> int:
         return int(self.queue.ask(lambda redis: redis.eval(

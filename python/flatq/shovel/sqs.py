@@ -1,7 +1,4 @@
-"""A queue of Amazon's SQS, or of a server with its protocol, as an end of a shovel, by boto3.
-
-boto3 finds the endpoint, the region and the credentials (AWS_ENDPOINT_URL and so on).
-"""
+"""A queue of Amazon's SQS, or of a server with its protocol, as an end of a shovel, by boto3."""
 
 from __future__ import annotations
 
@@ -42,13 +39,13 @@ def decode(message: dict[str, Any]) -> bytes:
 
 #: What the code and the status, or the text, of an error of Amazon's means
 SAID = (
-    (r"\S*(NonExistentQueue|QueueDoesNotExist)", Missing, 66),
-    (r"\S*(Throttl|OverLimit|TooManyRequests)", Busy, 75),
-    (r"\S*(ReceiptHandleIsInvalid|MessageNotInflight)|.*receipt handle has expired", NotYours, 66),
-    (r".*shorter than", TooLarge, 65),
-    (r"\S* 5", Unreachable, 69),
-    (r"\S* 40[13] |\S*(Denied|Token|Signature|AccessKey)", Denied, 77),
-    (r"", Invalid, 65),
+    (r"\S*(NonExistentQueue|QueueDoesNotExist)", Missing),
+    (r"\S*(Throttl|OverLimit|TooManyRequests)", Busy),
+    (r"\S*(ReceiptHandleIsInvalid|MessageNotInflight)|.*receipt handle has expired", NotYours),
+    (r".*shorter than", TooLarge),
+    (r"\S* 5", Unreachable),
+    (r"\S* 40[13] |\S*(Denied|Token|Signature|AccessKey)", Denied),
+    (r"", Invalid),
 )
 
 
@@ -61,12 +58,12 @@ class Sqs(Source, Target):
     def __init__(self, url: str) -> None:
         self.name, self.queue = url, url.partition("://")[2]
         if not re.fullmatch(r"[A-Za-z0-9_-]{1,80}|[A-Za-z0-9_-]{1,75}\.fifo", self.queue):
-            raise Invalid(f"'{url}': sqs://QUEUE", 65)
+            raise Invalid(f"'{url}': sqs://QUEUE")
         try:
-            import boto3  # type: ignore[import-untyped,import-not-found,unused-ignore]
-            from botocore import config, exceptions, parsers  # type: ignore
+            import boto3
+            from botocore import config, exceptions, parsers
         except ImportError:
-            raise needs("shovel", "boto3", "boto3", "python3-boto3", "sqs") from None
+            raise needs("boto3", "boto3", "python3-boto3", "sqs") from None
         self.boto3, self.errors = boto3, exceptions
         #: An answer was cut off
         self.cut = exceptions.HTTPClientError, parsers.ResponseParserError
@@ -93,14 +90,14 @@ class Sqs(Source, Target):
         except Unreachable:
             raise
         except OSError as error:
-            raise Unreachable(f"{self.name}: {error.strerror or error}", 69) from None
+            raise Unreachable(f"{self.name}: {error.strerror or error}") from None
 
     def _came(self, response_dict: Any, **more: Any) -> None:
         # botocore takes an answer that was cut off for an empty one, which means an empty queue
         if response_dict:
             head, length = response_dict["headers"], str(len(response_dict["body"]))
             if "transfer-encoding" not in head and head.get("content-length") != length:
-                raise Unreachable(f"{self.name}: no whole answer", 69)
+                raise Unreachable(f"{self.name}: no whole answer")
 
     def _error(self, error: Any) -> Error:
         errors = self.errors
@@ -109,17 +106,17 @@ class Sqs(Source, Target):
             code, said = about.get("Code", ""), about.get("Message", "")
             status = error.response["ResponseMetadata"].get("HTTPStatusCode", 0)
             text = f"{self.name}: {code}: " + printable(said.encode())
-            return next(kind(text, number) for pattern, kind, number in SAID
+            return next(kind(text) for pattern, kind in SAID
                         if re.match(pattern, f"{code} {status} {said}", re.S))
         text = f"{self.name}: " + printable(str(error).encode())
         if isinstance(error, (errors.NoCredentialsError, errors.PartialCredentialsError,
                               errors.CredentialRetrievalError)):
-            return Denied(text, 77)
+            return Denied(text)
         if isinstance(error, errors.ConnectionError):
             return Unreachable(text, 68)
         if isinstance(error, self.cut):
-            return Unreachable(text, 69)
-        return Invalid(text, 65)
+            return Unreachable(text)
+        return Invalid(text)
 
     def give(self, parcel: Parcel, wait: float) -> None:
         text, marked = encode(parcel.body)
@@ -136,7 +133,7 @@ class Sqs(Source, Target):
                           VisibilityTimeout=LEASE, MaxNumberOfMessages=1,
                           MessageAttributeNames=[MARK])
         if not answer.get("Messages"):
-            raise Empty("nothing there", 66)
+            raise Empty("nothing there")
         message = answer["Messages"][0]
         receipt = message["ReceiptHandle"]
 

@@ -17,10 +17,9 @@ PRIORITY, TTR = 65536, 60
 #: Seconds for an answer: more than any reserve waits
 ANSWER = 15
 #: What the server's errors mean
-ERRORS: dict[str, tuple[type[Error], int]] = {
-    "TIMED_OUT": (Empty, 66), "DEADLINE_SOON": (Empty, 66), "NOT_FOUND": (NotYours, 66),
-    "JOB_TOO_BIG": (TooLarge, 65), "OUT_OF_MEMORY": (Full, 75), "DRAINING": (Full, 75),
-    "INTERNAL_ERROR": (Busy, 75),
+ERRORS: dict[str, type[Error]] = {
+    "TIMED_OUT": Empty, "DEADLINE_SOON": Empty, "NOT_FOUND": NotYours, "JOB_TOO_BIG": TooLarge,
+    "OUT_OF_MEMORY": Full, "DRAINING": Full, "INTERNAL_ERROR": Busy,
 }
 
 
@@ -38,11 +37,11 @@ class Tube(Source, Target):
         except ValueError:
             host, port = "", 0
         if not host or not re.fullmatch(r"(?!-)[A-Za-z0-9+/;.$_()-]{1,200}", self.tube):
-            raise Invalid(f"'{url}': beanstalk://HOST:PORT/TUBE", 65)
+            raise Invalid(f"'{url}': beanstalk://HOST:PORT/TUBE")
         try:
-            import pystalk  # type: ignore[import-untyped,import-not-found,unused-ignore]
+            import pystalk
         except ImportError:
-            raise needs("shovel", "pystalk", "pystalk", "", "beanstalk") from None
+            raise needs("pystalk", "pystalk", "", "beanstalk") from None
         self.pystalk = pystalk
         self.server = pystalk.BeanstalkClient(host, port, socket_timeout=ANSWER)
         self.place = f"{host}:{port}"
@@ -65,10 +64,10 @@ class Tube(Source, Target):
             raise Unreachable(f"{self.place}: {text}", 69 if connected else 68) from None
         except self.pystalk.BeanstalkError as error:
             word = printable(error.message.encode())
-            kind, code = ERRORS.get(word, (Internal, 70))
+            kind = ERRORS.get(word, Internal)
             if kind in (Busy, Internal):
                 self.close()
-            raise kind(f"{self.place}: {word}", code) from None
+            raise kind(f"{self.place}: {word}") from None
         except BaseException:
             # The next answer would be this one's
             self.close()
@@ -102,5 +101,5 @@ class Tube(Source, Target):
             # Only the connection's end gives it back with its priority
             self.close()
             if isinstance(error, NotYours):
-                raise Busy(str(error), 75) from None
+                raise Busy(str(error)) from None
             raise

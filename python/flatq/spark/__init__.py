@@ -1,4 +1,4 @@
-"""flatq and Spark: queues as tables, tables as messages. PySpark 4.2 or later, and pyarrow.
+"""flatq and Spark: queues as tables, tables as messages.
 
     from pyspark.sql import SparkSession
     from flatq import spark as flatq_spark
@@ -17,8 +17,7 @@
     # rows become messages
     rows.select("body").write.format("flatq").option("topic", "jobs").mode("append").save()
 
-Options, columns, and what is exact: `help(flatq.spark.FlatqSource)`. Which settings let Spark start
-sooner: python/README.md.
+Options, columns, and what is exact: `help(flatq.spark.FlatqSource)`.
 
 Spark sends this package to its workers, so one that only reads needs nothing but pyarrow. The
 driver, and workers that write rows to a queue, need the verbs.
@@ -128,14 +127,11 @@ def session(name: str = "flatq", master: str = "local[*]",
 def _place(path: str | None, queue: str) -> Place:
     from .options import Options
 
-    return Options({"subscribe": queue, **({"path": path} if path else {})}).places()[0]
+    return Options({"subscribe": queue, "path": path or ""}).places()[0]
 
 
 def settle(queue: str, consumer: str, offset: int, path: str | None = None) -> int:
-    """Settle what `consumer` claimed of a queue up to offset, in whole segments.
-
-    Returns the offset up to which it is settled.
-    """
+    """Settle what `consumer` claimed up to offset, in whole segments; return their end."""
     return _place(path, queue).settle(consumer, offset)
 
 
@@ -144,10 +140,10 @@ def claimed(spark: SparkSession, queue: str, consumer: str, path: str | None = N
         count: int | None = None, **options: str) -> Iterator[DataFrame]:
     """Claim what is ready in a queue, and yield all that `consumer` holds, as a table.
 
-    The table does not change. The end of the `with` settles it; a table computed after that raises
-    Lost. If something is raised, the messages stay claimed, and come again next time. `count`:
-    until so many are held. Raises ValueError for an option that is not for it, and
-    RuntimeError if another `with` or a stream reads as `consumer`.
+    The end of the `with` settles it; a table computed after that raises Lost. If something is
+    raised, the messages stay claimed, and come again next time. `count`: until so many are held.
+    Raises ValueError for an option that is not for it, and RuntimeError if another `with` or a
+    stream reads as `consumer`.
     """
     for name, text in options.items():
         if name.lower() not in ("minpartitions", "failondataloss", "includeheaders", "base64",
@@ -180,9 +176,8 @@ def claimed(spark: SparkSession, queue: str, consumer: str, path: str | None = N
 
 
 def settle_checkpoint(checkpoint: str, spark: SparkSession | None = None) -> dict[str, int]:
-    """Settle the last batch that an ended stream has committed.
+    """Settle the last batch that an ended stream has committed, as the next one would.
 
-    Spark tells the source of a commit only when the next batch begins, and that settles it, too.
     Returns the offset up to which each queue is settled. Raises ValueError if the checkpoint is not
     on this machine.
     """
@@ -194,10 +189,7 @@ def settle_checkpoint(checkpoint: str, spark: SparkSession | None = None) -> dic
 
 
 def committed(checkpoint: str) -> Iterator[tuple[Place, str, int]]:
-    """Yield each queue of the last batch that a stream has committed.
-
-    With it come its consumer, and the offset up to which it was read.
-    """
+    """Yield queue, consumer and end of what is in the last batch that a stream has committed."""
     from .format import listed
     from .options import Options, local
 
@@ -214,7 +206,7 @@ def committed(checkpoint: str) -> Iterator[tuple[Place, str, int]]:
 
 
 def _flatq_offsets(log: Any) -> Iterator[dict[str, Any]]:
-    """Yield the offsets of flatq's sources in a log of Spark, whose lines are JSON in JSON."""
+    """Yield the offsets of flatq's sources in a log of Spark: lines of JSON in JSON."""
     if isinstance(log, str):
         for line in log.splitlines():
             with contextlib.suppress(ValueError):
@@ -230,9 +222,9 @@ def _flatq_offsets(log: Any) -> Iterator[dict[str, Any]]:
 def run(writer: DataStreamWriter, checkpoint: str, timeout: float | None = None) -> Any:
     """Run a stream over all that is there now, and settle its last batch.
 
-    Returns the query, which has ended, for its progress. A checkpoint that is not on this machine
-    leaves the last batch for the next one to settle. Raises the query's error. After `timeout`
-    seconds, stops the query and raises TimeoutError; batches that are committed stay so.
+    If the checkpoint is not on this machine, the next batch settles it. Returns the query, which
+    has ended, for its progress. Raises the query's error. After `timeout` seconds, stops the query
+    and raises TimeoutError; batches that are committed stay so.
     """
     from .options import Elsewhere
 

@@ -1,5 +1,4 @@
-"""How messages lie on the disk, for all of flatq.spark and flatq.pipeline. It needs pyarrow, but
-neither Spark nor Java. lib/README.md (Flat file) has the tables."""
+"""How messages lie on the disk (lib/README.md). It needs pyarrow, but neither Spark nor Java."""
 
 from __future__ import annotations
 
@@ -12,17 +11,17 @@ from binascii import a2b_base64, b2a_base64
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-import pyarrow as pa  # type: ignore[import-untyped,import-not-found,unused-ignore]
-import pyarrow.compute as pc  # type: ignore[import-untyped,import-not-found,unused-ignore]
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import csv
 
-from ..slips import Flat, Slip, flat_of, slip_of
+from ..slips import Flat, Slip, disk_name, flat_of, slip_of
 
 #: Rows, and bytes of a flat file, that make one batch of rows
 ROWS, BYTES = 16384, 4 << 20
 
 #: What lies between the dots of a line; `rest` has COUNTS, a tab and the body
-_FIELDS = [*Slip._fields[:9], "rest"]
+_FIELDS = [*Slip._fields, "rest"]
 _TYPES = {**dict.fromkeys(("priority", "id", "tries", "born", "size"), pa.int64()),
     "key": pa.binary(), "rest": pa.binary()}
 _ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
@@ -41,7 +40,7 @@ class Lost(LookupError):
 
 
 def schema(headers: bool = False, base64: bool = False, old: bool = False) -> pa.Schema:
-    """The columns of a batch of rows; old: as they were named before."""
+    """The columns; old: those before."""
     return pa.schema([
         ("queue", pa.string()), *([] if old else [("id", pa.int64())]), ("offset", pa.int64()),
         ("timestamp", pa.timestamp("us", tz="UTC")),
@@ -52,8 +51,7 @@ def schema(headers: bool = False, base64: bool = False, old: bool = False) -> pa
 
 @dataclass(frozen=True)
 class Piece:
-    """Lines `skip` to `skip + count` of a flat file of `lines`; or slips, with their bodies in the
-    directory `path`.
+    """`count` lines from `skip` on of a flat file of `lines`; or slips, with bodies in `path`.
 
     offset: of the first row; None: a row's offset is its id. tries: beside those of the slips."""
 
@@ -78,7 +76,7 @@ class Piece:
             offset=None if self.offset is None else self.offset + low)
 
     def cut(self, low: int, high: int) -> Piece | None:
-        """The part with offsets from low to below high."""
+        """The part with those offsets."""
         assert self.offset is not None
         low, high = max(low - self.offset, 0), min(high - self.offset, self.count)
         return self.part(low, high) if low < high else None
@@ -92,14 +90,14 @@ def listed(path: str) -> list[str]:
 
 
 def flat(path: str, offset: int | None = None, tries: int = 0) -> Piece | None:
-    """The flat file at path, from its name alone; None if that is not a flat file's name."""
+    """The flat file at path; None if its name is not one's."""
     said = flat_of(os.path.basename(path))
     return Piece(path, said.lines, said.lines, said.tries + tries, 0, offset) if said else None
 
 
 def segment(path: str, offset: int, count: int, strict: bool = True) -> list[Piece]:
-    """The flat files of a segment of `claim`, which counts as a try. Raises Lost if they are not
-    `count` messages; if not `strict`, only for more."""
+    """The flat files of a segment of `claim`, which counts as a try. Raises Lost if they do not
+    have `count` messages; if not `strict`, only for more."""
     pieces, end = [], offset
     for name in sorted(listed(path)):
         piece = flat(os.path.join(path, name), end, 1)
@@ -112,14 +110,7 @@ def segment(path: str, offset: int, count: int, strict: bool = True) -> list[Pie
     return pieces
 
 
-def disk_name(queue: str) -> str:
-    """The directory of a queue in its spool."""
-    name = queue.replace("/", ",")
-    return "%" + name if name.startswith(".") else name
-
-
 def queue_name(disk: str) -> str:
-    """The queue that has this directory."""
     return disk.removeprefix("%").replace(",", "/")
 
 
@@ -129,13 +120,12 @@ def is_queue(path: str) -> bool:
 
 
 def claim_dir(spool: str, queue: str, consumer: str) -> str:
-    """The directory of the messages that `consumer` claims of a queue."""
     return os.path.join(spool, disk_name(queue), "claimed", consumer)
 
 
 def marks(spool: str, queue: str, consumer: str) -> list[int]:
-    """Offsets: the one up to which `consumer` has settled, 0 at first, then the ends of all its
-    later claims, whatever became of them."""
+    """The offset up to which `consumer` has settled, then the ends of all its later claims,
+    whatever became of them."""
     names = listed(claim_dir(spool, queue, consumer))
     settled = max((int(name[8:]) for name in names if re.fullmatch(r"settled\.[0-9]{12}", name)),
         default=0)
@@ -145,7 +135,6 @@ def marks(spool: str, queue: str, consumer: str) -> list[int]:
 
 
 def _listing_failed(error: OSError) -> None:
-    """As `listed` does, for os.walk."""
     if not isinstance(error, FileNotFoundError):
         raise error
 
@@ -243,8 +232,8 @@ def _singles(piece: Piece) -> Iterator[_Block]:
 
 
 def _blocks(piece: Piece, strict: bool, vanish: bool) -> Iterator[_Block]:
-    """The lines of a piece in blocks of about BYTES. If lines are missing, raises Lost, or ends if
-    not strict."""
+    """The lines of a piece in blocks of about BYTES. Raises Lost if lines are missing and
+    `strict`."""
     if piece.slips:
         yield from _singles(piece)
         return
@@ -333,8 +322,8 @@ def rows(pieces: Iterable[Piece], queue: str, *, headers: bool = False, base64: 
         vanish: bool = False) -> Iterator[pa.RecordBatch]:
     """The messages of pieces as batches of rows, in order. About BYTES at a time are in memory.
 
-    strict: raise Lost or Damaged if a message is missing or damaged; else it is left out. vanish:
-    files may disappear, since others take messages."""
+    strict: raise Lost or Damaged for a message that is missing or damaged; else it is left out.
+    vanish: files may disappear, since others take messages."""
     like = schema(headers, base64, old)
 
     def batch(block: _Block, table: pa.Table) -> pa.RecordBatch:

@@ -12,13 +12,16 @@ import re
 import sys
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from ..slips import disk_name, private, spool_of, syncs
 from . import format as flat
 
-#: The directory of the package flatq
+if TYPE_CHECKING:
+    from ..queue import Segment
+
 PACKAGES = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 MOST = 999999999
 #: For how many seconds a reader waits for the lock of its name
@@ -43,7 +46,7 @@ def told(method: Any) -> Any:
     return call
 
 
-def lock(path: str, seconds: float = float("inf")) -> int:
+def lock(path: str, seconds: float) -> int:
     """Wait so long for the lock of a directory, and return a descriptor that holds it. Raises
     BlockingIOError."""
     file = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -67,6 +70,16 @@ def lock(path: str, seconds: float = float("inf")) -> int:
         raise
 
 
+@contextlib.contextmanager
+def alone(path: str, seconds: float = float("inf")) -> Iterator[int]:
+    """Hold that lock. Raises BlockingIOError."""
+    number = lock(path, seconds)
+    try:
+        yield number
+    finally:
+        os.close(number)
+
+
 class Elsewhere(ValueError):
     """A path that is not on this machine: of hdfs:// and the like."""
 
@@ -78,25 +91,19 @@ def local(path: str, name: str = "") -> str:
     return os.path.abspath(re.sub("^(file:)?/+", "/", path))
 
 
-def verbs_module() -> Any:
-    """flatq.verbs, also in a process of Spark that does not find the package."""
+def package() -> Any:
+    """flatq, also in a process of Spark that does not find it."""
     try:
-        from flatq import verbs
+        import flatq
     except ImportError:
         sys.path.append(PACKAGES)
-        from flatq import verbs
-    return verbs
-
-
-def verb(name: str, words: Sequence[str], spool: str, parse: Any = bytes) -> Any:
-    """Run a verb in a spool. Raises as flatq.Queue does."""
-    verbs = verbs_module()
-    return verbs.run(verbs.Call(name, list(words), parse, env={"FLATQ_DIR": spool}))
+        import flatq
+    return flatq
 
 
 def sync(path: str, spool: str = "") -> None:
     """Sync the file system of path, if the spool's verbs sync. Raises OSError."""
-    if not verbs_module().syncs(spool):
+    if not syncs(spool):
         return
     file = os.open(path, os.O_RDONLY)
     try:
@@ -108,9 +115,8 @@ def sync(path: str, spool: str = "") -> None:
 
 
 def sync_all(spool: str) -> None:
-    """Sync every file system, if the spool's verbs sync: nobody says where Spark has written.
-    Raises OSError."""
-    if not verbs_module().syncs(spool):
+    """Sync every file system, as Spark may have written to any. Raises OSError."""
+    if not syncs(spool):
         return
     # This reaches file systems that we cannot open, too, but reports no error
     os.sync()
@@ -131,27 +137,14 @@ def sync_all(spool: str) -> None:
 
 
 @dataclass(frozen=True)
-class Segment:
-    offset: int
-    count: int
-    path: str
-
-    @property
-    def end(self) -> int:
-        return self.offset + self.count
-
-
-def _segments(out: bytes) -> list[Segment]:
-    words = (os.fsdecode(line).split(" ", 2) for line in out.splitlines())
-    return [Segment(int(offset), int(count), path) for offset, count, path in words]
-
-
-@dataclass(frozen=True)
 class Place:
     """A queue in a spool."""
 
     spool: str
     queue: str
+
+    def verbs(self) -> Any:
+        return package().Queue(self.queue, self.spool)
 
     def exists(self) -> bool:
         """Raises OSError if that cannot be seen."""
@@ -162,16 +155,15 @@ class Place:
 
     def check(self) -> None:
         try:
-            os.stat(os.path.join(self.spool, flat.disk_name(self.queue), "wal"))
+            os.stat(os.path.join(self.spool, disk_name(self.queue), "wal"))
         except FileNotFoundError:
             raise LookupError(
                 f"option subscribe: no queue '{self.queue}' in {self.spool}") from None
 
     def claim(self, consumer: str, most: int) -> list[Segment]:
         """Claim up to `most` messages; return all that `consumer` holds. Raises LookupError."""
-        words = ["-c", consumer, "-n", str(min(most, MOST)), "--", self.queue]
         try:
-            return verb("claim", words, self.spool, _segments)  # type: ignore[no-any-return]
+            return self.verbs().claim(consumer, min(most, MOST))  # type: ignore[no-any-return]
         except Exception as error:
             # a closed and empty queue has nothing to claim; a name that never claimed holds nothing
             if getattr(error, "code", None) not in (66, 69):
@@ -186,9 +178,9 @@ class Place:
 
     def lock(self, consumer: str) -> int | None:
         """A descriptor; while it is open, no other process may read as `consumer`. None if the name
-        has never claimed here. Raises RuntimeError if another reader has the lock."""
+        has never claimed here. Raises RuntimeError."""
         try:
-            # a query that has just ended or was killed may hold the lock for a moment
+            # a query that has just ended or was killed may hold it for a moment
             return lock(flat.claim_dir(self.spool, self.queue, consumer), PATIENCE)
         except FileNotFoundError:
             return None
@@ -197,9 +189,9 @@ class Place:
                 f"'{consumer}'") from None
 
     def settle(self, consumer: str, offset: int) -> int:
-        """Sync what Spark has written, settle whole segments up to offset, and return the offset
-        reached. Raises LookupError, and OSError if a sync fails. A later sync proves nothing, so
-        nothing is settled then until `flatq unclaim` has given back what was claimed."""
+        """Sync what Spark has written, settle whole segments up to offset, and return their end.
+        Raises LookupError, and OSError if a sync fails. A later sync proves nothing, so nothing is
+        settled then until `flatq unclaim` has given back what was claimed."""
         done, *all_ends = flat.marks(self.spool, self.queue, consumer)
         ends = [end for end in all_ends if end <= offset]
         if not ends:
@@ -214,12 +206,12 @@ class Place:
         try:
             sync_all(self.spool)
         except OSError:
-            with contextlib.suppress(OSError), verbs_module().private():
+            with contextlib.suppress(OSError), private():
                 os.close(os.open(f"{claims}/unsynced.{all_ends[-1]}", os.O_CREAT | os.O_WRONLY,
                     0o666))
             raise
         try:
-            verb("settle", ["-c", consumer, "--", str(ends[-1]), self.queue], self.spool)
+            self.verbs().settle(consumer, ends[-1])
         except Exception:
             # If it failed when all was done, a caller that throws away what it has read loses it
             if self.marks(consumer)[0] < ends[-1]:
@@ -237,7 +229,8 @@ class Place:
 #: The options of a read and of a write, and the names that some had before
 KNOWN = [{name.lower(): name for name in f"path {names} checkpointLocation queryTimeout".split()}
     for names in ("subscribe group.id startingOffsets endingOffsets maxOffsetsPerTrigger "
-    "minPartitions failOnDataLoss includeHeaders base64 columns", "topic jobId priority lease wait")]
+    "minPartitions failOnDataLoss includeHeaders base64 columns",
+    "topic jobId priority lease wait")]
 OLD = {"queue": ("subscribe", "topic"), "consumer": ("group.id", "group.id")}
 
 
@@ -260,9 +253,7 @@ class Options:
                 refuse(name, text, f"known to a {'write' if write else 'read'}, which takes "
                     + ", ".join(KNOWN[write].values()))
             self.given[KNOWN[write][key]] = text
-        where = self.given.get("path") or os.environ.get("FLATQ_DIR") or os.path.join(
-            os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state"), "flatq")
-        self.path = local(where, "option path: ")
+        self.path = local(spool_of(self.given.get("path")), "option path: ")
         if write:
             self.queues = [self.given["topic"]] if self.given.get("topic") else []
         else:
@@ -323,6 +314,5 @@ class Options:
         return [Place(self.path, queue) for queue in self.queues]
 
     def parallel(self, count: int) -> int:
-        """The number of partitions for so many messages. A task of Spark costs as much as some
-        thousand of them."""
+        """How many tasks: one costs as much as some thousand messages."""
         return self.partitions or min(len(os.sched_getaffinity(0)), 1 + count // 10000)

@@ -17,9 +17,7 @@ Crash: before 2, nothing is in any queue: the batch runs again, and 5 removes wh
 
 With an older copy of its checkpoint, Spark may plan other rows as batch N. So the plan and `done.N`
 have the sum of the checkpoint's offsets/N, where it is on this machine, which is synced before 2.
-If it is another one now, or a batch after N is there, the sink raises Lost.
-
-`flatq wal` removes the stages of a job without a plan in which nothing has changed for a week."""
+If it is another one now, or a batch after N is there, the sink raises Lost."""
 
 from __future__ import annotations
 
@@ -39,34 +37,33 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import pyarrow as pa  # type: ignore[import-untyped,import-not-found,unused-ignore]
+import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage,
 )
 from pyspark.sql.types import BinaryType, IntegralType, StringType, StructType
 
+from ..slips import disk_name, private, syncs
 from . import format as flat
-from .options import Elsewhere, Options, local, lock, refuse, sync, sync_all, told, verbs_module
+from .options import Elsewhere, Options, alone, local, package, refuse, sync, sync_all, told
 
 SCRIPT = 'set -u; . "$lib/engine/common.sh"; need bulk/stage; stage "$@"'
 
 
 def engine(spool: str, *words: object, keep: Sequence[int] = ()) -> list[str]:
-    """Run a step of lib/bulk/stage.sh, which inherits the files `keep`, and return the words that
-    it prints. Raises as flatq.Queue.push does."""
-    verbs = verbs_module()
-    from flatq import errors
-
+    """Run a step of lib/bulk/stage.sh, which inherits the files `keep`; return the words that it
+    prints. Raises as flatq.Queue.push does."""
+    flatq = package()
     done = subprocess.run(["sh", "-c", SCRIPT, "push", *map(str, words)],
-        env={**os.environ, "lib": str(verbs.home()), "FLATQ_DIR": spool},
+        env={**os.environ, "lib": str(flatq.home()), "FLATQ_DIR": spool},
         stdin=subprocess.DEVNULL, capture_output=True, pass_fds=keep, text=True, errors="replace")
     if done.returncode:
-        raise errors.error_of("push", done.returncode, done.stderr.strip())
+        raise flatq.errors.error_of("push", done.returncode, done.stderr.strip())
     return done.stdout.split()
 
 
 def named(job: str) -> str:
-    """The name of a job in the spool. Raises ValueError if it is not valid."""
+    """The name of a job in the spool. Raises ValueError."""
     if not re.fullmatch(r"[A-Za-z0-9_-]{1,100}", job):
         refuse("jobId", job, "1 to 100 letters, digits, - and _")
     return f"job-{job}"
@@ -74,7 +71,7 @@ def named(job: str) -> str:
 
 @dataclass
 class Staged(WriterCommitMessage):
-    """What a task has staged: the number of messages and bytes for each queue. It may be empty."""
+    """What a task has staged, if anything: messages and bytes for each queue."""
 
     job: str
     stage: str = ""
@@ -128,17 +125,6 @@ def planned(checkpoint: str, batch: int) -> str:
     return ""
 
 
-@contextlib.contextmanager
-def alone(top: str) -> Iterator[int]:
-    """Hold the lock of a job: a second driver waits here for the first, or for the shell of one
-    that was killed."""
-    number = lock(top)
-    try:
-        yield number
-    finally:
-        os.close(number)
-
-
 class Sink:
     """Steps 1 to 5 of the order above."""
 
@@ -161,7 +147,7 @@ class Sink:
         top = os.path.join(self.top(job), stage)
         ids, nonce = Ids(self.spool), uuid.uuid4().hex[:12]
         sizes: dict[str, list[int]] = {}
-        with verbs_module().private():
+        with private():
             for batch in filter(len, batches):
                 self.write(top, batch, ids, nonce, sizes)
         if not sizes:
@@ -188,7 +174,7 @@ class Sink:
             if queue is None or priority is None or not 0 <= priority < 1 << 32:
                 raise ValueError(f"a row's queue is {queue!r}, its priority {priority!r}: not "
                     "a name and a number from 0 to 4294967295")
-            name = flat.disk_name(queue)
+            name = disk_name(queue)
             first = ids.take(len(some), queue)
             flat.Stage(os.path.join(top, name), first, nonce, ids.born, ids.most,
                 self.lease).write(some, priority)
@@ -197,19 +183,19 @@ class Sink:
             size[1] += sum(map(len, some))
 
     def commit(self, messages: list[Any], batch: int, mark: str = "") -> None:
-        """Steps 2 to 5, in the driver; batch: 0 for a batch write; mark: the checkpoint's sum, if
-        that is known."""
+        """Steps 2 to 5, in the driver; batch: 0 for a batch write; mark: see `planned`."""
         staged = [message for message in messages if message is not None]
         top = self.top(staged[0].job) if staged else ""
         if any(message.stage for message in staged) or os.path.exists(top):
-            with verbs_module().private():
+            with private():
                 os.makedirs(top, exist_ok=True)
+                # A second driver waits for the first, or for a killed one's shell
                 with alone(top) as self.lock:
                     self.decide(top, staged, batch, mark)
 
     def decide(self, top: str, staged: list[Staged], batch: int, mark: str) -> None:
         """Make what was staged the plan of the batch, unless it has one, and carry it out. Raises
-        Closed or Full (after `wait` seconds) before anything is decided, Lost, and as `roll`."""
+        Closed or Full before anything is decided, Lost, and as `roll`."""
         plan = os.path.join(top, "plan")
         old = self.plan(plan)
         if old is not None and old["batch"] != batch:
@@ -249,7 +235,7 @@ class Sink:
             json.dump(what, file)
             file.flush()
             # Before the rename: a power cut may keep a name without what it names
-            if verbs_module().syncs(self.spool):
+            if syncs(self.spool):
                 os.fsync(file.fileno())
         os.rename(new, path)
 
@@ -286,7 +272,7 @@ class Sink:
             if name.startswith("done.")), default=-1)
 
     def plan(self, path: str) -> dict[str, Any] | None:
-        """What a file of `put` holds; None if there is none, or it is empty after a power cut."""
+        """What a file of `put` holds; None if it is not there, or empty after a power cut."""
         decided: dict[str, Any] | None = None
         with contextlib.suppress(FileNotFoundError), open(path) as file:
             if text := file.read():
@@ -310,15 +296,13 @@ class Sink:
 
     def room(self, sizes: Mapping[str, int]) -> None:
         """Wait until the queues seem to have room. Raises Full after `wait` seconds, and Closed."""
-        from flatq.errors import Full
-
         end = time.monotonic() + self.wait
         for queue, count in sizes.items():
             while True:
                 try:
                     engine(self.spool, "room", flat.queue_name(queue), count)
                     break
-                except Full as error:
+                except package().Full as error:
                     if time.monotonic() >= end or "bound below" in str(error):
                         raise
                 time.sleep(0.2)

@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa  # type: ignore[import-untyped,import-not-found,unused-ignore]
+import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource, DataSourceReader, DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter,
     InputPartition,
@@ -21,13 +21,16 @@ from pyspark.sql.types import StructType
 
 from . import format as flat
 from .format import Lost
-from .options import MOST, Options, Place, Segment, in_line, refuse, told
+from .options import MOST, Options, Place, in_line, refuse, told
 from .sink import StreamWriter, Writer
+
+if TYPE_CHECKING:
+    from ..queue import Segment
 
 
 @dataclass(frozen=True)
 class Part(InputPartition):
-    """The part that one task reads."""
+    """What one task reads."""
 
     pieces: tuple[tuple[str, tuple[flat.Piece, ...]], ...] = ()
     vanish: bool = False
@@ -44,8 +47,8 @@ def _parts(found: dict[str, list[flat.Piece]], options: Options,
 
 def _claimed(place: Place, held: Iterable[Segment], low: int, high: int,
         strict: bool) -> Iterator[flat.Piece]:
-    """The flat files with offsets from low to below high. Raises Lost if a part of them is not held
-    and `strict`."""
+    """The flat files with offsets from low to below high. Raises Lost if not all are held, and
+    `strict`."""
     at = low
     for segment in sorted(held, key=lambda segment: segment.offset):
         if segment.end <= low or segment.offset >= high:
@@ -63,7 +66,7 @@ def _claimed(place: Place, held: Iterable[Segment], low: int, high: int,
 
 
 class _Reads:
-    """The common part of the batch and the stream reader."""
+    """What the batch and the stream reader share."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -164,8 +167,8 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
         return place.marks(self.consumer)
 
     def _reach(self, place: Place, low: int, most: int) -> int:
-        """Claim up to `most` messages from offset low on, but with AvailableNow none that came
-        after the start. Return the offset up to which they are claimed."""
+        """Claim up to `most` messages from offset low on, with AvailableNow none that came after the
+        start. Return where they end."""
         if self.target is not None:
             most = min(most, max(self.target.get(place.queue, 0) - low, 0))
         done, last = place.marks(self.consumer)
@@ -175,7 +178,7 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
         return min(max(low, last), low + most)
 
     def _await(self) -> None:
-        """Wait until a batch is settled. Raises what that raised."""
+        """Raises what the settling of the last batch has raised."""
         settling, self.settling = self.settling, None
         if settling:
             settling.result()
