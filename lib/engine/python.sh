@@ -1,17 +1,14 @@
 # engine/python.sh - run the verbs that are written in Python: find the interpreter and the package
 
-# python_option - add the option that getopts has found to python_words: -o, or a number
+# python_option - add the option that getopts has found to python_words, with its number
 python_option() {
   case $option in
-  o) python_words="$python_words -o" ;;
-  [nwbz])
-    case $option in
-    w) option_seconds w "$OPTARG" ;;
-    *) option_number "$option" "$OPTARG" 4294967295 ;;
-    esac
-    python_words="$python_words -$option $number" ;;
+  [of]) number= ;;
+  [wt]) option_seconds "$option" "$OPTARG" ;;
+  [nbz]) option_number "$option" "$OPTARG" 999999999999 ;;
   *) other_option ;;
   esac
+  python_words="$python_words -$option $number"
 }
 
 # python_run MODULE ARGUMENT ... - become `python3 -m MODULE`, or $FLATQ_PYTHON, with the package

@@ -29,7 +29,7 @@ daemon_failed() {
   printf '%s' "$daemon_code" >&7
 }
 
-# daemon_ready - report success; from here on, output goes nowhere unless it is a file
+# daemon_ready - report success; output goes nowhere then unless it is a file
 daemon_ready() {
   trap - EXIT
   [ -f /proc/self/fd/1 ] || exec >/dev/null
@@ -39,8 +39,7 @@ daemon_ready() {
   exec 7>&-
 }
 
-# pid_file_take - lock the pid file, and write our PID to it; return 75 if a running worker has it,
-# 74 if it cannot be written
+# pid_file_take - lock the pid file, and write our PID to it; return 75: a running worker has it, 74
 pid_file_take() {
   # RACE: the worker that had it may remove it after we have opened it
   for pid_try in 1 2 3 4 5; do

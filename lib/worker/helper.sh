@@ -23,7 +23,7 @@ helper_pipes() {
 
 # helper_begin - see that a helper lives before a job begins; after 50 jobs, another one
 helper_begin() {
-  # RACE: one that was stopped reads nothing, and to write to 3 blocks once that is full
+  # RACE: one that was stopped reads nothing, and writing to 3 would block
   helper_jobs=$((helper_jobs + 1)) helper_tries=0
   if [ $((helper_jobs % 50)) -eq 0 ] && ! owner_dead "$helper_named"; then
     kill -KILL "${helper_named%-*}"
@@ -40,7 +40,7 @@ helper_look() {
   helper_pid=$!
   clock_read
   [ -z "$job_pid" ] || helper_tell
-  # One that cannot live must not cost all of the processor's time, and cannot renew the lease
+  # One that cannot live must not cost all of the processor's time
   [ -z "$helper_named" ] || sleep 0.1
   helper_named=$helper_pid-$now helper_tries=$((helper_tries + 1))
   [ $helper_tries -lt 50 ] || die 74 'its helper does not live'
@@ -83,15 +83,14 @@ helper_watch() {
   printf 'gone %s\n' "$job_pid" >&4
 }
 
-# helper_end - the command's time is over: tell the worker, send TERM, then KILL every five seconds
+# helper_end - the time is over: tell the worker, send TERM, then KILL every five seconds
 helper_end() {
   [ "$helper_signal" = KILL ] || kill -ALRM "${work_owner%-*}"
   job_kill "$helper_signal"
   helper_signal=KILL helper_end=$((1$now + 500))
 }
 
-# helper_renew - renew the lease when a third of it is over; if others may have the message, kill
-# the job
+# helper_renew - renew the lease when a third of it is over; kill the job if others may have it
 helper_renew() {
   job_find
   helper_code=$?
@@ -108,8 +107,8 @@ helper_renew() {
     owner_dead "$job_pid-$job_since" || job_kill KILL
 }
 
-# helper_nap - sleep until one of these is due, for a second at most, or until the worker's lock is
-# free. What sleeps may outlive the helper, and must not hold 4 open
+# helper_nap - sleep until one of these is due or the worker's lock is free, for a second at most.
+# What sleeps may outlive the helper, and must not hold 4 open
 helper_nap() {
   nap=100
   for nap_until in "$helper_end" "$helper_renew"; do
@@ -137,7 +136,7 @@ job_kill() {
 }
 
 # job_find - set slip_path, and the slip_ variables, to the message's slip in out/, which the helper
-# renames; return 66 if it is no longer there, 74 if it cannot be seen
+# renames; return 66: it is no longer there, 74
 job_find() {
   for find_try in 1 2 3 4 5; do
     for slip_path in "$q/out/$job_slip.$work_owner".*; do

@@ -9,7 +9,7 @@
 
 need engine/clock engine/process engine/state worker/helper
 
-# job_run COMMAND ... - set job_code to its exit code, job_reason to why it failed, else empty
+# job_run COMMAND ... - set job_code to its exit code, job_reason to why it failed or empty
 job_run() {
   job_reason=untried job_code=0 job_file=''
   # The one before has ended: let the shell forget it
@@ -58,7 +58,7 @@ job_run() {
   [ ! -f "$FLATQ_REASON" ] || job_named
 }
 
-# job_named - set job_given to the reason of a command that exited by itself, if it is a word
+# job_named - set job_given to the reason that a command gave, which exited by itself
 job_named() {
   case $job_reason in exit-*) read -r job_given <"$FLATQ_REASON" || : ;; esac
   case $job_given in *[!A-Za-z0-9_-]*) job_given= ;; esac
@@ -83,9 +83,8 @@ job_keep() {
 }
 
 # job_start COMMAND ... - start the job, with its line for the helper. It outlives signals to its
-# process group. With job_pipe, tee and tail put the end of what the command writes to its standard
-# error on 7. The job waits for them for a second at most, since another process may hold the pipe:
-# then the next job gets another one
+# process group. With job_pipe, tee and tail put the end of the command's standard error on 7. The
+# job waits for them for a second at most: if another process holds the pipe, the next makes one
 job_start() {
   # shellcheck disable=SC2016 # the job's own variables
   {
@@ -122,8 +121,8 @@ job_start() {
   job_pid=$!
 }
 
-# job_lease - set job_lease; renew the lease if a third of it is over, or if the body will take long
-# to decode. Return 66 if the message is no longer ours
+# job_lease - set job_lease; renew the lease if a third of it is over, or the body will take long to
+# decode; return 66 if the message is no longer ours
 job_lease() {
   job_lease=${work_lease:-$slip_lease} job_short=
   [ "$job_lease" -le 300000000 ] || job_lease=300000000
@@ -142,27 +141,24 @@ job_lease() {
   fi
 }
 
-# job_body - decode the message into a file, open on 6. Set job_reason if that fails; return 66 if
-# the message is no longer ours
+# job_body - decode the message into a file, open on 6, or set job_reason; return 66 if the message
+# is no longer ours
 job_body() {
-  if body_open; then
-    job_places job_decode || { job_place=$q/tmp; job_decode; } || job_unread
+  body_open
+  case $? in
+  0)
+    job_places job_decode || { job_place=$q/tmp; job_decode; }
+    job_code=$?
     exec 7<&-
-  else
-    [ $? -ne 66 ] || return 66
-    job_unread
-  fi
-}
-
-# job_unread - set job_reason to why the message could not be decoded
-job_unread() {
+    [ $job_code -ne 0 ] || return 0 ;;
+  66) return 66 ;;
+  esac
   body_cut='' job_reason=unfed
   need engine/body
   ! body_fault || job_reason=$body_reason
 }
 
-# job_places FUNCTION - call FUNCTION for each directory job_place of temporary files, until it
-# returns 0
+# job_places FUNCTION - call FUNCTION for each job_place of temporary files, until it returns 0
 job_places() {
   for job_place in "${TMPDIR:-/dev/shm}" /dev/shm /tmp; do
     ! "$1" || return 0
@@ -170,8 +166,8 @@ job_places() {
   return 1
 }
 
-# job_decode - decode the body, open on 7, into a new job_file in job_place, and open that on 6;
-# return 1 if it does not become as large as the slip says
+# job_decode - decode the body, open on 7, into a new job_file in job_place, open on 6; return 1 if
+# its size is not what the slip says
 job_decode() {
   job_file=$job_place/$work_owner.$slip_nonce.flatq
   set -C

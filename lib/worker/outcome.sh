@@ -2,7 +2,7 @@
 
 need engine/state worker/helper
 
-# work_settle COMMAND ... - settle the message. RACE: the helper may rename the slip once more
+# work_settle COMMAND ... - settle it. RACE: the helper may rename the slip once more
 work_settle() {
   for settle_try in 1 2 3 4 5; do
     { [ -e "$slip_path" ] && slip_parse "${slip_path##*/}"; } || job_find
@@ -74,8 +74,8 @@ work_say() {
   printf 'work: %s\n' "queue '$queue': message $id, try $slip_tries: $1" >&5 || :
 }
 
-# work_count WHAT - count one message as done, failed or buried; on a terminal, update the line, or
-# tell our parent, who counts for all
+# work_count WHAT - count one message as done, failed or buried; on a terminal, show it, or tell our
+# parent
 work_count() {
   case $1 in
   done) work_done=$((work_done + 1)) ;;

@@ -7,8 +7,7 @@
 
 need engine/process worker/run worker/outcome
 
-# work_several WORD ... - start as many workers as -j says, with the words that started us; end when
-# all of them have
+# work_several WORD ... - start as many workers as -j says, with our own words; end when all have
 work_several() {
   pool_crew='' pool_number=0
   work_begin work_pipe pool_tell

@@ -37,7 +37,7 @@ work_alone() {
   work_end
 }
 
-# work_begin PIPE TOLD - name this process; set its traps, which call TOLD; call PIPE; write the pid
+# work_begin PIPE TOLD - name this process, set its traps, which call TOLD, call PIPE, write the pid
 # file, and report that we can begin
 work_begin() {
   work_told=$2
@@ -82,23 +82,17 @@ work_traps() {
   trap 'work_stop INT' INT
   trap 'work_stop QUIT' QUIT
   trap 'work_stop TERM' TERM
-  trap 'work_give_back HUP' HUP
+  trap 'work_stop HUP' HUP
 }
 
-# work_stop SIGNAL - the trap: finish the job, then stop. A second one: as work_give_back
+# work_stop SIGNAL - the trap: finish the job, then stop; on HUP, and on a second signal, end the
+# command, and give its message back
 work_stop() {
   trap '' HUP INT QUIT TERM
-  [ -z "$take_stop" ] || { work_give_back "$1"; return; }
+  [ "$1" != HUP ] && [ -z "$take_stop" ] || work_abort=$1
   take_stop=1
   "$work_told"
-  work_traps
-}
-
-# work_give_back SIGNAL - the trap for HUP: end the command, and give its message back
-work_give_back() {
-  trap '' HUP INT QUIT TERM
-  work_abort=$1 take_stop=1
-  "$work_told"
+  [ -n "$work_abort" ] || work_traps
 }
 
 # work_told_worker - TOLD of a worker: end its wait for a message, and the command
@@ -137,8 +131,8 @@ work_message() {
     { [ "$work_most" = 0 ] || [ "$queue_most_tries" -lt "$work_most" ]; }; then
     work_most_here=$queue_most_tries
   fi
-  # A message that kills its workers never gets an exit code: bury it once it was put back so often
-  # (the timeouts in COUNTS), and after as many more for each kick
+  # A message that kills its workers gets no exit code: bury it once it was put back so often (the
+  # timeouts in COUNTS), and after as many more for each kick
   job_given=
   if [ -n "$take_stop" ]; then
     job_reason=untried
