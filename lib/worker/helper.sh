@@ -14,7 +14,6 @@
 
 need engine/clock engine/process engine/state
 
-# helper_pipes - open the pipes, and lock the first
 helper_pipes() {
   work_pipe && exec 3<&6 && work_pipe || return
   exec 4</proc/self/fd/6 6<&-
@@ -46,7 +45,6 @@ helper_look() {
   [ $helper_tries -lt 50 ] || die 74 'its helper does not live'
 }
 
-# helper_tell - write the line of the job
 helper_tell() {
   printf '%s %s\n' "$job_pid" "$job_line" >&3
 }

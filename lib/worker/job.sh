@@ -224,7 +224,6 @@ job_abort() {
   printf 'gone %s\n' "$job_pid" >/proc/self/fd/4
 }
 
-# job_judge - set job_reason
 job_judge() {
   if [ -n "$job_late" ]; then
     job_reason=timeout
