@@ -38,22 +38,18 @@ form == "stat" {
 }
 {
   rows++
-  last = NF
   if (form == "messages") {
-    last = 9
-    rest = $0
-    for (at = 1; at < 8; at++) sub(/^[^ ]+ ?/, "", rest)
-    value[9] = rest
-    value[8] = $2 == "buried" ? $7 : ""
-    value[7] = $7 ~ /^[0-9]+$/ && $2 != "buried" ? date($7) : ""
-    value[6] = age($6)
-    value[5] = size($5)
+    $9 = $0
+    for (at = 1; at < 8; at++) sub(/^[^ ]+ ?/, "", $9)
+    $8 = $2 == "buried" ? $7 : ""
+    $7 = $7 ~ /^[0-9]+$/ && $2 != "buried" ? date($7) : ""
+    $6 = age($6)
+    $5 = size($5)
   }
-  for (at = 1; at <= last; at++) {
-    shows = form == "messages" && at > 4 ? value[at] : $at
-    if (shows == "") continue
+  for (at = 1; at <= NF && at < 10; at++) {
+    if ($at == "") continue
     put(0, at, heading[at])
-    put(rows, at, shows)
+    put(rows, at, $at)
   }
 }
 END {

@@ -125,7 +125,6 @@ END {
   heading("EXAMPLES")
   printf "%s", examples
   heading("FILES")
-  variable("~/.local/state/flatq", "the spool, if neither FLATQ_DIR nor XDG_STATE_HOME is set")
   variable("/var/lib/flatq", "the spool of the units flatq@ and flatq\\-work@ of systemd")
   heading("SEE ALSO")
   print "at(1), crontab(5), nq(1), ncat(1), systemd.socket(5)"
