@@ -57,7 +57,8 @@ stat_row() {
   queue_conf || :
   queue_oldest
   stat_queues="$stat_queues $1"
-  if [ -e "$q/closed" ]; then stat_closed=true; else stat_closed=false; fi
+  stat_closed=true
+  [ -e "$q/closed" ] || stat_closed=false
   queue_paused || :
   printf 'row %s %s %s %s %s %s\n' "$1" $stat_closed "$oldest" "$queue_bound" \
     "$queue_most_tries" "$paused_left"
