@@ -15,29 +15,22 @@ option_odd() {
 }
 
 # near WORD NAME[=...] ... - set near_shown to WORD, as a terminal can show it; and near_said to
-# `did you mean NAME?` for the first NAME that is one letter away, or has two in another order
+# `did you mean NAME?` for the first NAME that has a letter more, less, or another one, or two in
+# another order
 near() {
-  near_word=$1 near_shown=$1 near_said=
+  near_shown=$(printf '%s' "$1" | tr -cd '[:print:]' | cut -c1-40)
   shift
-  case $near_word in
-  *[!A-Za-z0-9_-]* | ?????????????????????????????????????????*)
-    near_shown=$(printf '%s' "$near_word" | tr -cd '[:print:]' | cut -c1-40) ;;
-  esac
-  for near_name in "$@"; do
-    near_is=$near_word near_of=${near_name%%=*}
-    # Leave out what both begin with, then what both end with
-    while [ -n "$near_is" ] && [ "${near_is%"${near_is#?}"}" = "${near_of%"${near_of#?}"}" ]; do
-      near_is=${near_is#?} near_of=${near_of#?}
-    done
-    while [ -n "$near_is" ] && [ "${near_is#"${near_is%?}"}" = "${near_of#"${near_of%?}"}" ]; do
-      near_is=${near_is%?} near_of=${near_of%?}
-    done
-    case $near_is:$near_of in
-    ?: | :? | ?:? | "${near_of#?}${near_of%?}:"??)
-      near_said="did you mean ${near_name%%=*}?"
-      return 0 ;;
-    esac
-  done
+  near_said=$(printf '%s\n' "$@" | awk -F = -v "word=$near_shown" '{
+    for (at = 1; substr($1, 1, at - 1) == substr(word, 1, at - 1) && at <= length(word) + 1; at++) {
+      of = substr($1, at)
+      rest = substr(word, at)
+      if (substr(of, 2) == rest || of == substr(rest, 2) || substr(of, 2) == substr(rest, 2) ||
+        of == substr(rest, 2, 1) substr(rest, 1, 1) substr(rest, 3)) {
+        print "did you mean " $1 "?"
+        exit
+      }
+    }
+  }')
 }
 
 # usage_terminal - say what a push waits for
