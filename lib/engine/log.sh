@@ -5,21 +5,13 @@ need engine/queues engine/proof engine/piped
 
 # log_open [QUEUE] - begin to read the logs of QUEUE, or of all; 66: no such queue, or no spool
 log_open() {
-  log_queue=${1-} log_path=$FLATQ_DIR log_state='' log_seen=none
-  log_allowed "$FLATQ_DIR" || return
+  log_queue=${1-} log_state='' log_seen=none
   [ -e "$FLATQ_DIR/.ids" ] || { need engine/boot; spool_there || return; }
   [ $# -gt 0 ] || return 0
   name_check "$1" || return
   name_to_disk "$1"
   log_path=$FLATQ_DIR/$name_disk
-  log_allowed "$log_path" && expect_path "$log_path/wal" "no queue '$1'"
-}
-
-# log_allowed DIRECTORY - return 77 if it may not be read
-log_allowed() {
-  [ -d "$1" ] && { [ ! -r "$1" ] || [ ! -x "$1" ]; } || return 0
-  why="$1: not allowed"
-  return 77
+  expect_path "$log_path/wal" "no queue '$1'"
 }
 
 # log_turn - print the events since the last turn; in the first, the last log_last since log_since,
@@ -53,14 +45,7 @@ log_list() {
 # log_look - set log_paths to the paths of all logs
 log_look() {
   log_paths=
-  if [ -z "$log_queue" ]; then
-    for log_path in "$FLATQ_DIR"/*; do
-      log_allowed "$log_path" || return
-    done
-    all_queues log_add
-    return
-  fi
-  log_add "$log_queue" "$log_path"
+  if [ -n "$log_queue" ]; then log_add "$log_queue" "$log_path"; else all_queues log_add; fi
 }
 
 # log_add NAME PATH - add the logs of that queue to log_paths, the newest last. A listing without
