@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import getopt
+import importlib
 import os
 import re
 import select
@@ -79,11 +80,14 @@ def die_of(number: int) -> NoReturn:
     raise SystemExit(128 + number)
 
 
-def needs(module: str, distribution: str, package: str, extra: str) -> Error:
-    """Return the error for a module that is not installed."""
-    apt = f", or apt install {package}" if package else ""
-    return Unreachable(f"needs Python's {module}: pip install {distribution}, or 'flatq[{extra}]'"
-                       f"{apt} ({sys.executable})")
+def module(name: str, distribution: str, package: str, extra: str) -> Any:
+    """Return a module. Raises Unreachable if it is not installed."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        apt = f", or apt install {package}" if package else ""
+        raise Unreachable(f"needs Python's {name}: pip install {distribution}, or 'flatq[{extra}]'"
+                          f"{apt} ({sys.executable})") from None
 
 
 def options(words: list[str], letters: str) -> tuple[dict[str, str], list[str]]:

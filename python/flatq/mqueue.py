@@ -12,7 +12,7 @@ import time
 import urllib.parse
 from typing import Any, NoReturn
 
-from .command import needs, number, options, out, run
+from .command import module, number, options, out, run
 from .errors import Denied, Empty, Error, Full, Invalid, Missing, Usage, of_system
 from .shovel.__main__ import command
 from .shovel.ends import Parcel, Source, Target, TooLarge, key_of
@@ -33,11 +33,7 @@ def from_kernel(priority: int) -> int:
 
 def ipc() -> Any:
     """Return the module posix_ipc. Raises Unreachable."""
-    try:
-        import posix_ipc
-    except ImportError:
-        raise needs("posix_ipc", "posix-ipc", "python3-posix-ipc", "mqueue") from None
-    return posix_ipc
+    return module("posix_ipc", "posix-ipc", "python3-posix-ipc", "mqueue")
 
 
 def _called(name: str, what: Any, busy: type[Error] = Full) -> Any:

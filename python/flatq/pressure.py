@@ -10,10 +10,9 @@
 Where the specification's prose and its listings differ, this follows the prose: the counters are
 named `:stats:...`; an error gives the role back; a get that finds nothing counts nothing.
 
-Each step that changes something is one script on the server (pressure.lua), so a client that dies
-leaves at most a role that it held while it waited. When its lease is over, by the server's clock,
-the next client of ours takes the role, and `doctor` frees it for other programs. A client that was
-only slow finds that another has it, and changes nothing.
+Each step that changes something is one script on the server (pressure.lua). lib/pressure says what
+a client leaves that dies. One that was only slow finds that another has its role, whose lease ends
+by the server's clock, and changes nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from .command import needs, number, options, out, run, standard_input
+from .command import module, number, options, out, run, standard_input
 from .errors import Busy, Closed, Denied, Disk, Empty, Error, Full, Invalid, Missing, Unreachable
 from .errors import printable
 from .queue import Bytes
@@ -60,12 +59,7 @@ ERRORS: dict[str, type[Error]] = {
 
 def library() -> Any:
     """Return the module redis. Raises Unreachable."""
-    try:
-        import redis.backoff
-        import redis.retry
-    except ImportError:
-        raise needs("redis", "redis", "python3-redis", "redis") from None
-    return redis
+    return module("redis", "redis", "python3-redis", "redis")
 
 
 class Exists(Invalid):

@@ -1,4 +1,4 @@
-"""A queue, and a message reserved from it. Each method runs the verb of its name once.
+"""A queue, and a message reserved from it.
 
 `Queue` runs AsyncQueue's coroutines without a loop: they never suspend there.
 """

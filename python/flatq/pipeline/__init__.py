@@ -6,7 +6,6 @@ Each is also a function that takes a session:
     from flatq.pipeline import drain, events, load, stats
 
     flatq_spark.register(spark)
-    # exactly once, however often it is killed and started again
     drain.once(spark, ["jobs"], "/srv/tables/jobs")
     load.load(spark, "/srv/tables/more.csv", "jobs")
     print(stats.text(stats.collect(events.table(spark))))

@@ -58,7 +58,6 @@ def failure(error: BaseException) -> Error:
 
 
 def number(value: object) -> str:
-    """As people read it."""
     if value is None:
         return "-"
     if isinstance(value, float):

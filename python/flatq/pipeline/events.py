@@ -46,7 +46,6 @@ def logs(path: str | None = None, queues: Sequence[str] = ()) -> list[str]:
 
 
 def table(spark: SparkSession, path: str | None = None, queues: Sequence[str] = ()) -> DataFrame:
-    """The events, as they are now."""
     lines = spark.read.text(logs(path, queues)).selectExpr("value",
         "split(_metadata.file_path, '/') AS path").where(f"value RLIKE '{LINE}'")
     # a queue's directory has a comma for each slash, and % before a dot

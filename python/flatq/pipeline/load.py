@@ -5,8 +5,8 @@ become messages in one batch of the sink: all of them are decided at once. After
 load again, and it does the rest.
 
 A load is known by its name: --name, or a name made of the queue, the options and each file's path,
-size and time. A load that has ended does nothing when it is run again. If a file changes, even by
-`touch`, that is another load of all rows, also where the one before was killed half-way.
+size and time. If a file changes, even by `touch`, that is another load of all rows, also where the
+one before was killed half-way.
 
 A message is what Spark reads: it passes over blank lines of CSV, and in JSON objects it turns 1.10
 into 1.1. A single column keeps its numbers as they are written, and --format text each line."""

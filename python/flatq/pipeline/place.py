@@ -32,7 +32,7 @@ def plain(name: str) -> str:
 
 
 class Place:
-    """The directory `to` of a job. Raises Elsewhere."""
+    """The directory of a job. Raises Elsewhere."""
 
     def __init__(self, job: str, to: str) -> None:
         #: `name`: under which the directory is looked for again

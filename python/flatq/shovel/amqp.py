@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from ..command import needs
+from ..command import module
 from ..errors import Busy, Denied, Empty, Error, Full, Invalid, Missing, NotYours, Unreachable
 from ..errors import printable
 from .ends import Parcel, Source, Target, TooLarge, key_of
@@ -25,20 +25,16 @@ class Amqp(Source, Target):
     """The queue at amqp[s]://[USER:PASSWORD@]HOST[:PORT]/[VHOST/]QUEUE[?PIKA'S-OPTIONS]."""
 
     def __init__(self, url: str) -> None:
-        try:
-            import pika
-        except ImportError:
-            raise needs("pika", "pika", "python3-pika", "amqp") from None
+        self.pika = module("pika", "pika", "python3-pika", "amqp")
         # Else it prints what we raise
         logging.getLogger("pika").addHandler(logging.NullHandler())
-        self.pika: Any = pika
         parts = urllib.parse.urlsplit(url)
         host, (above, _, queue) = parts.netloc.rpartition("@")[2], parts.path.rpartition("/")
         self.place, self.queue = host + parts.path, urllib.parse.unquote(queue)
         self.name = f"{parts.scheme}://{self.place}"
         try:
             place = urllib.parse.urlunsplit(parts._replace(path=above))
-            self.parameters = pika.URLParameters(place)
+            self.parameters = self.pika.URLParameters(place)
         except (ValueError, TypeError, OSError):
             queue = ""
         if not host or not queue or above.count("/") > 1:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from ..command import needs
+from ..command import module
 from ..errors import Busy, Denied, Empty, Error, Invalid, Missing, NotYours, Unreachable
 from ..errors import printable
 from .ends import LEASE, Parcel, Source, Target, TooLarge, key_of
@@ -52,19 +52,17 @@ SAID = (
 class Sqs(Source, Target):
     """The queue at sqs://QUEUE. A message in hand is invisible to others for LEASE seconds.
 
-    A FIFO queue refuses a second message with the same key for five minutes; all are one group.
+    In a FIFO queue, all messages are one group.
     """
 
     def __init__(self, url: str) -> None:
         self.name, self.queue = url, url.partition("://")[2]
         if not re.fullmatch(r"[A-Za-z0-9_-]{1,80}|[A-Za-z0-9_-]{1,75}\.fifo", self.queue):
             raise Invalid(f"'{url}': sqs://QUEUE")
-        try:
-            import boto3
-            from botocore import config, exceptions, parsers
-        except ImportError:
-            raise needs("boto3", "boto3", "python3-boto3", "sqs") from None
-        self.boto3, self.errors = boto3, exceptions
+        self.boto3 = module("boto3", "boto3", "python3-boto3", "sqs")
+        from botocore import config, exceptions, parsers
+
+        self.errors = exceptions
         #: An answer was cut off
         self.cut = exceptions.HTTPClientError, parsers.ResponseParserError
         self.config = config.Config(connect_timeout=5, read_timeout=30,

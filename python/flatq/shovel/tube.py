@@ -7,7 +7,7 @@ import urllib.parse
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from ..command import needs
+from ..command import module
 from ..errors import Busy, Empty, Error, Full, Internal, Invalid, NotYours, Unreachable, printable
 from .ends import Parcel, Source, Target, TooLarge, key_of
 
@@ -38,12 +38,8 @@ class Tube(Source, Target):
             host, port = "", 0
         if not host or not re.fullmatch(r"(?!-)[A-Za-z0-9+/;.$_()-]{1,200}", self.tube):
             raise Invalid(f"'{url}': beanstalk://HOST:PORT/TUBE")
-        try:
-            import pystalk
-        except ImportError:
-            raise needs("pystalk", "pystalk", "", "beanstalk") from None
-        self.pystalk = pystalk
-        self.server = pystalk.BeanstalkClient(host, port, socket_timeout=ANSWER)
+        self.pystalk = module("pystalk", "pystalk", "", "beanstalk")
+        self.server = self.pystalk.BeanstalkClient(host, port, socket_timeout=ANSWER)
         self.place = f"{host}:{port}"
         #: Identifies a start of the server, if job ids begin anew with each; else ""
         self.incarnation = ""

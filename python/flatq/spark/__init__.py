@@ -10,17 +10,10 @@
     # claimed, and settled at the end
     with flatq_spark.claimed(spark, "jobs", "nightly") as messages:
         messages.write.parquet("jobs.parquet")
-    # all there is now, exactly once
-    stream = spark.readStream.format("flatq").options(**{"subscribe": "jobs", "group.id": "me"})
-    writer = stream.load().writeStream.format("parquet").option("path", "jobs")
-    flatq_spark.run(writer, "jobs.checkpoint")
     # rows become messages
     rows.select("body").write.format("flatq").option("topic", "jobs").mode("append").save()
 
-Options, columns, and what is exact: `help(flatq.spark.FlatqSource)`.
-
-Spark sends this package to its workers, so one that only reads needs nothing but pyarrow. The
-driver, and workers that write rows to a queue, need the verbs.
+python/README.md has a stream. Options, columns, and what is exact: `help(flatq.spark.FlatqSource)`.
 """
 
 from __future__ import annotations
@@ -83,7 +76,7 @@ def register(spark: SparkSession) -> None:
     from . import source
 
     travel: Any = cloudpickle
-    # By reference, workers would have to import it: those of streams do not find it by --py-files
+    # By reference, workers would have to import it: they may have only pyarrow
     for name in (__name__, slips.__name__):
         if name not in travel.list_registry_pickle_by_value():
             travel.register_pickle_by_value(sys.modules[name])
