@@ -1,12 +1,14 @@
 # doors/remote.sh - a verb through a line door elsewhere: flatq -H HOST:PORT, unix:PATH, ssh://HOST
 #
-# A request begins with `@NONCE@`, by ssh with `@@NONCE@`, so that the answer ends with a line
-# `NONCE ok` or `NONCE error CODE TEXT`, and we see whether it was cut off. A pop is a reserve and,
-# once the message is written out here, a delete; a drain acknowledges each batch (-a).
+# A request begins with `@NONCE@`, by ssh with `@@NONCE@` (lib/handler), so that the last line of
+# the answer shows whether it was cut off. A pop is a reserve and, once the message is written out
+# here, a delete; a drain acknowledges each batch (-a).
 #
 # Files in remote_directory: `asked`, the request, with a message behind its line; `raw`, what came;
-# `errors`, of the program that connects. That reads `asked` on 4 and writes `raw` on 3: their
-# offsets tell how much was sent and has come. 6 reads what came.
+# `errors`, of the program that connects. That reads `asked` on 4 and writes `raw` on 3, whose
+# offsets tell how much has moved. 6 reads what came.
+
+need doors/rights
 
 # remote WORD ... - run FLATQ_VERB at FLATQ_HOST, and exit with its code there, or as remote_ask
 remote() {
@@ -69,12 +71,12 @@ remote_host_read() {
   esac
 }
 
-# remote_look WORD ... - set remote_named, unless the verb is to use $FLATQ_QUEUE, which the door
-# does not know; remote_most, the seconds in which something has to move; and what a pop asks for
+# remote_look WORD ... - read the options: set remote_most, the seconds in which something has to
+# move; what a pop asks for; and remote_named, unless the verb is to use $FLATQ_QUEUE
 remote_look() {
   remote_named=1 remote_most=20 remote_wait='' remote_left=1 remote_mark='' remote_text=
   [ "$FLATQ_VERB" != wait ] || remote_most=3620
-  while getopts :hp:d:A:t:k:w:n:r:s:b:m:aelf06PvD:x: option; do
+  while getopts :hp:d:A:t:k:w:n:r:s:b:m:aelf06PvjD:x: option; do
     case $FLATQ_VERB$option in
     push[en]) die 64 '-e and -n do not go with -H: the message is all of the input' ;;
     pushA) die 64 '-A does not go with -H, whose clock is another: give -d' ;;
@@ -98,10 +100,11 @@ remote_look() {
   push.--) need engine/input; shift 2; input_text "$@"; remote_text=1 ;;
   push.*) [ ! -t 0 ] || { need engine/usage; usage_terminal; } ;;
   esac
+  case " $handler_verbs " in
+  *" $FLATQ_VERB "*) ;;
+  *) die 64 "$FLATQ_VERB works on the machine that has the spool" ;;
+  esac
   case $FLATQ_VERB in
-  log | top | work | doctor | import | claim | settle | unclaim | pressure | mqueue | shovel | \
-    door | serve)
-    die 64 "$FLATQ_VERB works on the machine that has the spool" ;;
   push | pop | reserve | drain | kick | peek | create | close)
     [ $# -gt 0 ] || [ "$FLATQ_QUEUE" = default ] || remote_named= ;;
   esac
@@ -154,7 +157,7 @@ remote_watch() {
   remote_watcher=$! remote_noted=$!
 }
 
-# remote_watched - end that. In remote_back, a TERM would be ignored
+# remote_watched - end remote_watch. In remote_back, a TERM would be ignored
 remote_watched() {
   kill -KILL "$remote_watcher"
   wait "$remote_watcher"
@@ -271,15 +274,13 @@ remote_print() {
 
 # remote_show WORD ... - as remote_print, but as a table where list and stat would show one
 remote_show() {
-  set -- "$FLATQ_VERB ${1-}"
-  [ -t 1 ] || set -- ''
-  case $1 in
-  'list -'* | 'stat -'*) remote_print; return ;;
-  'list ') set -- queues ;;
-  'list '*) set -- messages ;;
-  'stat '*) set -- stat ;;
-  *) remote_print; return ;;
+  case $FLATQ_VERB.${1-} in
+  list.) set -- queues ;;
+  list.[!-]*) set -- messages ;;
+  stat. | stat.[!-]*) set -- stat ;;
+  *) set -- '' ;;
   esac
+  [ -n "$1" ] && [ -t 1 ] || { remote_print; return; }
   need engine/table
   table_print "$1" remote_print
 }
