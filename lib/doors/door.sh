@@ -19,10 +19,10 @@ door_help() {
 # door_open [launch FLAGS EPOCH INSTANCE] - find the client, and set the traps; or exit with 75.
 # FLAGS: o one connection at a time, d 4 may be written to, u it is a socket in the file system
 door_open() {
-  FLATQ_GUARD='' FLATQ_ONE='' door_unix='' door_pipe='' take_stop='' door_missed=0 \
-    door_epoch=${3:-} door_of=${4:-0} door_inode='' door_blocks=1 door_data='' door_said='' \
+  FLATQ_GUARD='' FLATQ_ONE='' door_unix='' door_pipe='' take_stop='' \
+    epoch=${3:-} door_of=${4:-0} door_inode='' door_blocks=1 door_data='' door_said='' \
     door_gone='' door_relayed='' door_prompt='' door_done='' door_mark='' door_nonce='' door_verb=-
-  trap door_busy USR1
+  trap door_stopped HUP INT TERM
   # We live to give the message back
   trap '' PIPE
   clock_read
@@ -43,7 +43,7 @@ door_open() {
     # inetd connects descriptor 2 to the client too
     # shellcheck disable=SC3013 # -ef is in every shell that is named in the README
     if [ /proc/self/fd/2 -ef /proc/self/fd/0 ]; then exec 5>/dev/null; else exec 5>&2; fi
-    exec 2>/dev/null
+    exec 2>/dev/null 3>/dev/null
     if [ -S /proc/self/fd/1 ]; then
       door_socket "$$" 1
       door_row || door_inode=
@@ -52,16 +52,17 @@ door_open() {
     fi
   fi
   trap door_end EXIT
-  trap door_stopped HUP INT TERM
 }
 
+# door_limit - let a line of megabytes end only its connection
+door_limit() {
+  # shellcheck disable=SC3045 # dash, busybox ash and bash have it
+  ulimit -d 131072 || :
+}
+
+# door_stopped - the trap for a signal before the first request
 door_stopped() {
-  die 75 'the door ended the connection: it was idle or slow, there were too many, or it is closing'
-}
-
-# door_busy - the trap for the guard's USR1, which comes before the first request
-door_busy() {
-  die 75 'busy: too many connections, try again later'
+  die 75 'too many connections, or this one was idle or slow, or the door is closing'
 }
 
 # door_socket PID DESCRIPTOR - set door_inode, if it is a TCP socket, and door_blocks
@@ -82,33 +83,25 @@ door_socket() {
   [ -z "$door_unix" ] || door_inode=
 }
 
-# door_tables WORD ... - run awk on the tables of TCP; an IPv4 address may be in either
-door_tables() {
-  set -- "$@" "$FLATQ_PROC/net/tcp"
-  [ ! -e "$FLATQ_PROC/net/tcp6" ] || set -- "$@" "$FLATQ_PROC/net/tcp6"
-  exec awk "$@"
-}
-
-# door_row - set door_state, door_unsent, door_local and door_remote for the client's TCP socket;
-# return 1 if it is closed
+# door_row - set door_state, door_unsent, and door_left to 1 if no process here holds its other end,
+# for the client's TCP socket; return 1 if it is closed
 door_row() {
-  door_rows=0
-  while read -r door_key door_local door_remote door_state door_unsent door_value door_value \
-    door_value door_value door_ino door_value; do
-    [ "$door_ino" != "$door_inode" ] || { door_unsent=${door_unsent%:*}; return 0; }
-    door_rows=$((door_rows + 1))
-    # From here on a process is faster
-    [ $door_rows -lt 20 ] || break
-  done <"$FLATQ_PROC/net/tcp"
-  # RACE: the table is not read in one piece: a row may be missed. Or awk is killed (R1)
+  set -- "$FLATQ_PROC/net/tcp"
+  # An IPv4 address may be in either table
+  [ ! -e "${1}6" ] || set -- "$1" "${1}6"
+  # RACE: a table is not read in one piece: a row may be missed. Or awk is killed (R1)
   for door_try in 1 2; do
-    door_found=$(door_tables -v "inode=$door_inode" '$10 == inode { print $2, $3, $4, $5; exit }')
+    door_found=$(exec awk -v "inode=$door_inode" '
+      function short(address) { sub(/^0000000000000000FFFF0000/, "", address); return address }
+      $10 == 0 { left[short($2), short($3)] }
+      $10 == inode { ours = short($2); theirs = short($3); state = $4; unsent = $5 }
+      END { if (state) print state, unsent, ((theirs, ours) in left) }' "$@")
     [ -z "$door_found" ] || break
   done
   # shellcheck disable=SC2086 # words
   set -- $door_found
-  [ $# -eq 4 ] || return 1
-  door_local=$1 door_remote=$2 door_state=$3 door_unsent=${4%:*}
+  [ $# -eq 3 ] || return 1
+  door_state=$1 door_unsent=${2%:*} door_left=$3
 }
 
 # door_ask PERL - ask the script about the connection, its standard input; return 0 for yes, 1 for
@@ -122,8 +115,8 @@ door_turn() {
   ! door_client_gone || door_gone=gone take_stop=1
 }
 
-# door_client_gone - return 0 if we know that the client is gone: its connection was reset, or was
-# ended, and no process here holds its other end; or sshd has closed its pipe
+# door_client_gone - return 0 if we know that the client is gone: its connection was reset, or ended
+# without a process here that holds its other end; or sshd has closed its pipe
 door_client_gone() {
   if [ -n "$door_pipe$door_unix" ]; then
     # Sending nothing fails on a socket whose client is gone, and on a pipe. Then select reports
@@ -134,10 +127,7 @@ door_client_gone() {
   fi
   [ -n "$door_inode" ] || return 1
   door_row || return 0
-  [ "$door_state" = 08 ] && [ -n "$(door_tables -v "ours=$door_local" -v "theirs=$door_remote" '
-    function short(address) { sub(/^0000000000000000FFFF0000/, "", address); return address }
-    BEGIN { ours = short(ours); theirs = short(theirs) }
-    $10 == 0 && short($2) == theirs && short($3) == ours { print "left"; exit }')" ]
+  [ "$door_state$door_left" = 081 ]
 }
 
 # door_ncat_lives - return whether the ncat of this client lives
@@ -172,43 +162,37 @@ door_nodelay() {
   door_ask 'exit !setsockopt(STDIN, 6, 1, 1)' || :
 }
 
-# door_delivered - return 0 once the client's system has acknowledged the whole answer, or ncat,
-# which passes it on, has it; 74 if it cannot have received it. TCP_INFO stays when the connection
-# is closed
+# door_delivered - return 0 once the client's system has acknowledged the whole answer, or ncat has
+# it; 74 if the client cannot have received it. TCP_INFO stays when the connection is closed
 door_delivered() {
   [ -n "$door_inode" ] && [ -z "$door_relayed" ] || return 0
-  # Half a minute, or until the guard ends us
-  door_looks=600
-  [ -z "$FLATQ_GUARD" ] || door_looks=999999999
-  door_ask 'for (1..'$door_looks') {
+  door_ask 'for (;;) {
       $info = getsockopt(STDIN, 6, 11); exit 2 if length $info < 216;
       ($state, $acked, $unsent, $sent, $again) = unpack "C x119 Q x16 L x52 Q Q", $info;
       exit 0 if $unsent == 0 && $acked >= $sent - $again;
       exit 1 if $state == 7;
       select undef, undef, undef, 0.05;
-    } exit 1'
+    }'
   door_code=$?
   [ $door_code -ne 0 ] || return 0
   # Without perl, or before Linux 4.19, the table says it as long as it has the row
-  while [ $door_code -gt 1 ] && door_row && [ $door_looks -gt 0 ]; do
+  while [ $door_code -gt 1 ] && door_row; do
     [ "$door_unsent" != 00000000 ] || return 0
     sleep 0.05
-    door_looks=$((door_looks - 1))
   done
   door_gone=gone why='the client is gone'
   return 74
 }
 
 # door_waits SECONDS [VERB] - tell the guard that the request is read, and how long the client may
-# be silent; VERB: as in doors/guard.sh. If that fails, the guard would end us: a caller that has
-# not done anything yet ends with 74
+# be silent (doors/guard.sh). If that fails, a caller that has not done anything yet ends with 74
 door_waits() {
   # It keeps out all others
   [ -z "$FLATQ_ONE" ] || set -- 0
-  [ -z "$FLATQ_GUARD" ] || printf '\nl %s %s %s\n' "$$" "$1" "${2:-$door_verb}" >&3
+  printf '\nl %s %s %s\n' "$$" "$1" "${2:-$door_verb}" >&3
 }
 
-# door_whole - called once the input has ended; return 65 if we see that the client did not end it
+# door_whole - the input has ended: return 65 if we see that the client did not end it
 door_whole() {
   [ -n "$door_inode" ] || return 0
   if door_row && { [ -n "$door_relayed" ] || [ "$door_state" = 08 ]; }; then return 0; fi
@@ -217,9 +201,7 @@ door_whole() {
 }
 
 # door_body_end - in the line door, nothing follows a body
-door_body_end() {
-  :
-}
+door_body_end() { :; }
 
 # door_die CODE TEXT - die, in a door. No error line may follow bytes of a message, but with `@`
 door_die() {
@@ -244,14 +226,14 @@ door_last() {
   esac
 }
 
-# door_end [CODE] - the trap at the end: write the last line and the line of log, and tell the guard
+# door_end - the trap at the end: write the last line and the line of log, and tell the guard
 door_end() {
-  door_code=${1:-$?}
+  door_code=$?
   trap - EXIT
   trap '' HUP INT TERM
   # If a signal ends bash, this trap runs with the status of its last command: without door_done,
   # the verb has not finished
-  [ $# -gt 0 ] || [ "$door_code.$door_done" != 0. ] || [ "$door_verb" = - ] || door_code=143
+  [ "$door_code.$door_done" != 0. ] || [ "$door_verb" = - ] || door_code=143
   door_last
   case $door_code.$door_verb in
   0.-) door_outcome=nothing ;;
@@ -261,18 +243,17 @@ door_end() {
   esac
   # Other verbs look at slips too
   case $door_verb in
-  push | pop | reserve | peek) ;;
+  push | pop | reserve | peek | GET | POST) ;;
   *) slip_size= ;;
   esac
-  door_log "$door_verb" "${queue:--}" "${door_gone:-$door_outcome}" "${slip_size:--}" \
-    "$door_began"
-  [ -z "$FLATQ_GUARD" ] || printf '\ne %s\n' "$$" >&3
+  [ -z "$door_verb" ] || door_log "$door_verb" "${queue:--}" "${door_gone:-$door_outcome}" \
+    "${slip_size:--}" "$door_began"
+  printf '\ne %s\n' "$$" >&3
 }
 
 # door_log VERB QUEUE OUTCOME BYTES BEGAN - write a line of log
 door_log() {
   clock_read
-  : "${epoch:=${door_epoch:-}}"
   door_time=-
   [ -z "$epoch" ] || { clock_epoch "$now"; door_date "$epoch_time"; }
   clock_between "$5" "$now"

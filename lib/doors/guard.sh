@@ -1,5 +1,5 @@
-# doors/guard.sh - what launch does then: it knows every connection, ends idle ones, and runs the
-# checkpoint
+# doors/guard.sh - what serve does once ncat runs: it knows every connection, ends idle ones, and
+# runs the checkpoint
 #
 # It reads lines from a pipe (6): messages of ncat, which writes a line in two pieces, and these,
 # with a newline in front:
@@ -13,7 +13,7 @@
 # guard_of_PID has the fields of a connection; times are seconds since the start:
 #   time, server    TIME and NCAT
 #   outcome         `-`; gone (seen dead once), or why it was ended
-#   line, verb      line, 414 or 431 (not read yet), else `-`; then VERB
+#   verb            VERB; `-`: the line is not read yet
 #   quiet, mark     when bytes last moved, or until when it may be silent; how many had moved
 #   slow, coarse    the same, in steps of 10,000 bytes
 #   unsent          what waited for the client at the last look; or `long`, if its line was
@@ -43,7 +43,15 @@ guard() {
       # Without a clock, idle clients would keep their places for ever
       process_started "$guard_group" || break ;;
     e) ! guard_take "${2:-}" || guard_forget; guard_due=1 ;;
-    l) ! guard_take "${2:-}" || guard_hears "$@" ;;
+    l)
+      # One that was refused is not heard any more
+      if guard_take "${2:-}" && [ "$guard_outcome" = - ]; then
+        guard_verb=$4
+        case $4 in
+        414 | 431) read -r guard_rest guard_from <"/proc/$2/io" || guard_from=0 ;;
+        esac
+        guard_waits "$3"
+      fi ;;
     t) guard_second || break ;;
     x) break ;;
     '') ;;
@@ -58,48 +66,37 @@ guard_take() {
   case $1 in
   '' | *[!0-9]*) return 1 ;;
   esac
-  eval "set -- $1 \${guard_of_$1:-}"
-  [ $# -gt 1 ] || return 1
-  guard_pid=$1 guard_time=$2 guard_server=$3 guard_outcome=$4 guard_line=$5 guard_verb=$6 \
-    guard_quiet=$7 guard_mark=$8 guard_slow=$9
-  shift 9
-  guard_coarse=$1 guard_unsent=$2 guard_from=$3
+  guard_pid=$1
+  eval "eval \"\${guard_of_$1:-false}\""
 }
 
 guard_put() {
-  eval "guard_of_$guard_pid=\"$guard_time $guard_server $guard_outcome $guard_line $guard_verb \
-$guard_quiet $guard_mark $guard_slow $guard_coarse $guard_unsent $guard_from\""
+  eval "guard_of_$guard_pid='guard_time=$guard_time guard_server=$guard_server \
+guard_outcome=$guard_outcome guard_verb=$guard_verb guard_quiet=$guard_quiet \
+guard_mark=$guard_mark guard_slow=$guard_slow guard_coarse=$guard_coarse \
+guard_unsent=$guard_unsent guard_from=$guard_from'"
 }
 
-# guard_forget - forget the connection; its PID stays in guard_list until the next look
+# guard_forget [OUTCOME] - forget the connection; its PID stays in guard_list until the next look.
+# OUTCOME: for the line of log that the handler has not written
 guard_forget() {
+  [ $# -eq 0 ] || door_log "$guard_verb" - "$1" - "$guard_time"
   unset "guard_of_$guard_pid"
   guard_count=$((guard_count - 1))
-}
-
-# guard_hears l PID SECONDS VERB - note what the handler says
-guard_hears() {
-  # It was refused, and has missed the USR1
-  [ "$guard_outcome" = - ] || { guard_kill TERM; return; }
-  case $4 in
-  414 | 431) guard_line=$4; read -r guard_rest guard_from <"/proc/$2/io" || guard_from=0 ;;
-  *) guard_line=- guard_verb=$4 ;;
-  esac
-  guard_waits "$3"
 }
 
 # guard_connects c PID NCAT TIME - add a connection; refuse it if there are too many
 guard_connects() {
   # An earlier handler of that PID was killed
-  ! guard_take "${2:-}" || { guard_log killed; guard_forget; }
-  guard_pid=$2 guard_server=$3 guard_time=$4 guard_outcome=- guard_line=line guard_verb=- \
-    guard_mark=0 guard_coarse=0 guard_from=0
-  [ "$launch_door" != http ] || guard_line=414
+  ! guard_take "${2:-}" || guard_forget killed
+  guard_pid=$2 guard_server=$3 guard_time=$4 guard_outcome=- guard_verb=- guard_mark=0 \
+    guard_coarse=0 guard_from=0
+  [ "$launch_door" != http ] || guard_verb=414
   guard_waits 0
   [ "$guard_count" -lt "$launch_most" ] || {
     guard_outcome=too-many
     # The handler tells its client
-    owner_dead "$guard_pid-$guard_time" || kill -USR1 "$guard_pid"
+    owner_dead "$guard_pid-$guard_time" || kill -TERM "$guard_pid"
     guard_waits 2
   }
   guard_count=$((guard_count + 1)) guard_list="$guard_list $guard_pid"
@@ -129,9 +126,10 @@ guard_kill() {
   kill "-$1" $guard_pids
 }
 
-# guard_log OUTCOME - write the line of log of a dead handler
-guard_log() {
-  door_log "$guard_verb" - "$1" - "$guard_time"
+# guard_ends OUTCOME - end the connection
+guard_ends() {
+  guard_outcome=$1
+  guard_kill TERM
 }
 
 # guard_second - do what is due each second; return 1 if the launch of several doors is gone
@@ -171,31 +169,32 @@ guard_look() {
     case $guard_outcome in
     -) guard_outcome=gone; guard_put; return 0 ;;
     # Its children would keep the connection open
-    gone) guard_kill TERM; guard_outcome=killed ;;
+    gone) guard_ends killed ;;
     esac
-    guard_log "$guard_outcome"
-    guard_forget
+    guard_forget "$guard_outcome"
     return 1
   fi
   # One that was just refused is still telling its client
   [ "$guard_quiet" -le "$guard_now" ] || return 0
   [ "$guard_outcome" = - ] || { guard_kill KILL; return 0; }
   guard_measure
-  if [ "$guard_line" != - ] && [ $((guard_read - guard_from)) -ge 1000000 ]; then
+  case $guard_verb.$((guard_read - guard_from)) in
+  [-4]*.[1-9]??????*)
     if [ "$guard_unsent" = long ]; then guard_too_long; else guard_unsent=long; fi
-  elif [ "$launch_idle" -eq 0 ]; then
+    guard_put
+    return 0 ;;
+  esac
+  if [ "$launch_idle" -eq 0 ]; then
     :
   elif [ $((guard_now - guard_slow)) -ge $((launch_idle * 10)) ]; then
-    guard_outcome=slow
-    guard_kill TERM
+    guard_ends slow
   elif [ $((guard_now - guard_quiet)) -ge "$launch_idle" ]; then
     # A slow client reads long before the handler can write more
     door_socket "$guard_pid" 1
     if [ -n "$door_inode" ] && door_row && [ "$door_unsent" != "$guard_unsent" ]; then
       guard_unsent=$door_unsent guard_quiet=$guard_now
     else
-      guard_outcome=idle
-      guard_kill TERM
+      guard_ends idle
     fi
   fi
   guard_put
@@ -203,11 +202,11 @@ guard_look() {
 
 # guard_too_long - answer for the handler: while its `read` gets bytes, no trap runs
 guard_too_long() {
-  case $guard_line in
-  line) printf 'error 65 line too long\n' ;;
+  case $guard_verb in
+  -) printf 'error 65 line too long\n' ;;
   *)
     printf 'HTTP/1.1 %s Too Long\r\nContent-Length: 0\r\nConnection: close\r\n\r\n' \
-      "$guard_line" ;;
+      "$guard_verb" ;;
   esac >"/proc/$guard_pid/fd/4"
   guard_outcome=line-too-long
   kill -KILL "$guard_pid"

@@ -7,17 +7,13 @@
 handler_verbs="push pop reserve delete release touch bury kick peek why list stat wait create \
 close pause resume drain drop wal"
 
-# rights_read LETTER VALUE - set a limit of `flatq door`, and add both, quoted, to rights_words
+# rights_read LETTER VALUE - set a limit of `flatq door`, or of `flatq serve line`, which exports it
 rights_read() {
   case $2 in
+  *[!A-Za-z0-9+/\;.\$_\(\)*,-]*) die 65 "-$1 takes names with commas between them" ;;
   *[!,]*) ;;
   *) usage "-$1 needs a value" ;;
   esac
-  # Neither a quote nor a newline may come through: serve gives these words to a shell
-  case $2 in
-  *[!A-Za-z0-9+/\;.\$_\(\)*,-]*) die 65 "-$1 takes names with commas between them" ;;
-  esac
-  rights_words="${rights_words:-} $1 '$2'"
   case $1 in
   z) option_number z "$2" 2147483646; FLATQ_MOST_BYTES=${number#0} ;;
   q) rights_queues=$2 ;;

@@ -3,6 +3,7 @@ and --bytes."""
 
 import itertools
 import re
+from base64 import b64decode
 
 import pytest
 
@@ -104,6 +105,7 @@ def test_requests_that_would_get_around_a_limit(shell, door, filled):
         assert {queue: files(filled.spool, queue) for queue in closed} == before, line
     assert door("--queues", "mail/*", line="list") == b"mail/a\n"
     assert door("--queues", "*r", line="stat").startswith(b"queue other\n")
+    assert b64decode(door("--queues", "mail/*", line="pop -6 mail/a")) == b"secret of mail/a"
 
 
 @pytest.mark.shells

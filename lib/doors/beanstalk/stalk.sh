@@ -10,7 +10,7 @@ stalk_main() {
   door_help "$@"
   stalk_open "$@"
   while line_next; do
-    trap '' USR1
+    trap 'exit 75' HUP INT TERM
     if [ -n "$line_long" ]; then reply BAD_FORMAT; else command_do || reply_failed $?; fi
     checkpoint_due
   done
@@ -20,18 +20,15 @@ stalk_main() {
 # stalk_open WORD ... - open the connection and the spool, and set the traps for the end
 stalk_open() {
   jobs='' used=default watched=' default ' line_ahead='' line_most=222 taken='' wait_fifo='' \
-    tube_meant='' cr=$(printf '\r')
+    tube_meant='' tally_name='' cr=$(printf '\r')
   door_open "$@"
-  # For lines of megabytes
-  # shellcheck disable=SC3045 # dash, busybox ash and bash have it
-  ulimit -d 131072 || :
+  door_done=1
+  door_limit
   door_verb=$FLATQ_VERB
   : "${FLATQ_MOST_BYTES:=65535}"
-  trap 'exit 75' HUP INT TERM
   spool_open make || die $? "$why"
   owner=$$-$now
   tally_begin || die $? "$why"
-  trap stalk_close EXIT
   # This connection may be silent for ever, and what it reads is no single line
   door_waits 999999999 || exit 74
 }
@@ -43,24 +40,19 @@ door_die() {
   printf 'INTERNAL_ERROR\r\n'
   exit "$1"
 }
-door_busy() {
+door_stopped() {
   printf '%s\r\n' "$stalk_busy"
   exit 75
 }
-door_last() { :; }
 
-# stalk_close - the trap at the end: give back the jobs that are held
-stalk_close() {
-  door_code=$?
-  trap - EXIT
-  trap '' HUP INT TERM
+# door_last - give back the jobs that are held
+door_last() {
   # It is that of one queue only
   [ -z "$lock_held" ] || unlock_queue
   [ -z "$wait_fifo" ] || wait_end
   jobs_back
-  tally_end
+  [ -z "$tally_name" ] || tally_end
   queue=$tube_meant
-  door_end "$door_code"
 }
 
 # job_find - message_search for job_id; what has a dead owner, or is over, is put back

@@ -65,11 +65,8 @@ END {
   if (what == "list") for (i = 1; i <= tubes; i++) print "- " names[i]
   if (what == "tube" && !(asked in known)) exit 66
   if (what ~ /^(tube|stats)$/) {
-    row("current-jobs-urgent", held[3])
-    row("current-jobs-ready", held[4])
-    row("current-jobs-reserved", held[6])
-    row("current-jobs-delayed", held[5])
-    row("current-jobs-buried", held[7])
+    split("urgent 3 ready 4 reserved 6 delayed 5 buried 7", state, " ")
+    for (i = 1; i < 10; i += 2) row("current-jobs-" state[i], held[state[i + 1]])
   }
   if (what == "tube") {
     row("total-jobs", sum["jobs/" asked])

@@ -2,7 +2,7 @@
 
 need engine/slip engine/clock engine/queues engine/count engine/lock
 
-# tubes_count - set tally_tubes to a line `count ...` for each queue (engine/count.sh)
+# tubes_count - set tally_tubes to a line for each queue (engine/count.sh)
 tubes_count() {
   tubes_all=
   clock_read

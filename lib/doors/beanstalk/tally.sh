@@ -1,4 +1,4 @@
-# doors/beanstalk/tally.sh - what the connections of a door count, and tell each other, in
+# doors/beanstalk/tally.sh - what a door's connections count, and tell each other, in
 # .doors/INSTANCE/:
 #
 #   PID-TIME   an empty file: this connection is open
@@ -13,7 +13,7 @@
 
 need engine/process
 
-# tally_begin - say that this connection is open. door_of is the door's INSTANCE
+# tally_begin - say that this connection is open
 tally_begin() {
   door_instance=$FLATQ_DIR/.doors/$door_of tally_name=$owner tally_new='' tally_lines=$$ \
     tally_most=65536
@@ -72,7 +72,7 @@ tally_sums() {
   } | awk -f "$lib/doors/beanstalk/stats.awk" "$1" "${2:-}" "$door_instance"
 }
 
-# tally_end - say that this connection has ended; its counts stay
+# tally_end - say that this connection has ended
 tally_end() {
   tally_write
   rm -f "$door_instance/$tally_name"

@@ -16,7 +16,7 @@ tubes_take() {
   tubes_nowhere
 }
 
-# take_pick TUBE ... - replaces that of engine/take.sh: pick the tube whose first job comes first
+# take_pick TUBE ... - instead of engine/take.sh's: pick the tube whose first job comes first
 take_pick() {
   take_queue='' take_open=1 take_there='' take_paused='' tubes_absent='' pick_place='' pick_name=
   for tube in "$@"; do
@@ -35,7 +35,7 @@ take_pick() {
   scan_place=$pick_place scan_name=$pick_name
 }
 
-# tubes_nowhere - 66: it is proved that the tubes in tubes_absent have no queue; else look there too
+# tubes_nowhere - 66: it is proved (R1) that tubes_absent have no queue; else look there too
 tubes_nowhere() {
   [ -n "$tubes_absent" ] || return 66
   need engine/proof
@@ -81,8 +81,8 @@ jobs_add() {
   [ "$job_held" != none ] || jobs="$jobs $id"
 }
 
-# job_take ID - hold the job no longer, unless it is unknown whether we do; set slip_path, `taken`
-# and what slip_parse and queue_open set. 66: we do not hold it
+# job_take ID - hold the job no longer, unless it is unknown whether we do; set slip_path and
+# `taken`. 66: we do not hold it
 job_take() {
   eval "job_held=\${job_$1:-}"
   [ -n "$job_held" ] || return 66

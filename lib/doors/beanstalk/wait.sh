@@ -55,9 +55,7 @@ door_turn() {
   if [ -n "$FLATQ_GUARD" ] && ! door_ncat_lives; then
     :
   elif [ -n "$door_inode" ]; then
-    # RACE: a row may be missed: so twice
-    if door_row; then door_missed=0; else door_missed=$((door_missed + 1)) door_state=; fi
-    [ "$door_state" != 01 ] && [ $door_missed != 1 ] || return 0
+    ! door_row || [ "$door_state" != 01 ] || return 0
   elif [ -n "$FLATQ_GUARD" ]; then
     return 0
   else

@@ -1,7 +1,7 @@
 # doors/http/get.sh - GET: hand out a message, or one of each of several groups
 #
-# get_list has QUEUE:NAME of each message that goes back if the answer fails. Once the client may
-# have its last byte, a message keeps its lease: else two clients would have it.
+# get_list has QUEUE:NAME of each message that goes back if the answer fails: not once the client
+# may have its last byte.
 
 need engine/back engine/take doors/http/group
 
@@ -33,8 +33,8 @@ get_parameters() {
 # get_take - take up to get_most messages, and wait for the first; set get_count, get_list, and
 # get_code if there are fewer
 get_take() {
-  get_waits=$get_wait get_bytes=0 get_count=0
-  [ "$get_wait" = 0 ] || door_waits "$get_wait" || exit 74
+  get_bytes=0 get_count=0
+  door_waits "$get_wait" || exit 74
   while [ $get_count -lt "$get_most" ]; do
     groups_wait "$get_lease" "$get_wait"
     get_code=$?
@@ -55,7 +55,7 @@ get_take() {
     get_line
     get_bytes=$((get_bytes + ${#get_line} + slip_size + 2))
   done
-  [ "$get_waits" = 0 ] || door_waits 0
+  door_waits 0
   [ -z "$take_stop" ] || { door_gone=gone; exit 74; }
 }
 
@@ -102,7 +102,6 @@ get_send() {
       get_line
       printf '%s\n' "$get_line" || exit 74
     fi
-    # From here on it keeps its lease, whatever signal comes
     get_list=${get_list#" $get_taken"}
     { get_said=$(exec base64 -d <&7 2>&1 >&6 6>&-) && body_whole || get_cut; } 6>&1
     exec 7<&-

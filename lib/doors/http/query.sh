@@ -1,6 +1,6 @@
 # doors/http/query.sh - parse a URL: the path, the parameters, and names of any bytes
 #
-# In linear time (R8): split it in one go, by IFS, and decode only short pieces in loops.
+# In linear time (R8): IFS splits it in one go, and loops decode only short pieces.
 
 # target_parse - set request_path, decoded, and `query`
 target_parse() {
@@ -28,7 +28,7 @@ target_parse() {
 }
 
 # query_parse - set `parameters` to NAME=VALUE of those that we know, decoded, and `receipts` to the
-# receipt-ids. Return 1 if it has answered that one is wrong
+# receipt-ids; return 1 if it has answered that one is wrong
 query_parse() {
   parameters='' receipts=
   IFS='&'
@@ -47,7 +47,6 @@ query_parse() {
 # query_take NAME=VALUE - add one parameter, or ignore it
 query_take() {
   query_name=${1%%=*} query_how=plus
-  # No parameter of ours has so long a name
   [ ${#query_name} -le 100 ] || return 0
   query_value=${1#"$query_name"}
   query_value=${query_value#=}
@@ -111,7 +110,7 @@ group_name() {
   fi
 }
 
-# decode TEXT [HOW] - as plain_of, but answer 400 if TEXT is malformed
+# decode TEXT [HOW] - plain_of, or answer 400
 decode() {
   plain_of "$@" || bad 400 'bad percent-encoding'
 }
@@ -174,10 +173,11 @@ plain_byte() {
     *[A-Za-z0-9._/\;\(\)-] | name[\$+:]) plain=$plain$char; return 0 ;;
     esac
   fi
-  char_of 0123456789ABCDEF $(($1 / 16))
-  plain=$plain\$$char
-  char_of 0123456789ABCDEF $(($1 % 16))
-  plain=$plain$char
+  plain=$plain\$
+  for plain_digit in $(($1 / 16)) $(($1 % 16)); do
+    char_of 0123456789ABCDEF "$plain_digit"
+    plain=$plain$char
+  done
 }
 
 # char_of TEXT N - set `char` to the character of TEXT that has N before it

@@ -1,7 +1,6 @@
 # doors/http/read.sh - read a request: its line and its header fields
 #
-# A request that can be read in two ways is refused, and the connection ended (`bad`): a proxy in
-# front must see the same requests.
+# A proxy in front must see the same requests: `bad` refuses what can be read in two ways.
 
 # request_line_read STATUS - set request_line to the input up to CRLF; return 1 at its end. STATUS:
 # what to answer to a line that is too long
@@ -127,7 +126,7 @@ field_split() {
   :*) head_value=${head_value#:} ;;
   *) bad 400 'a header field without a colon' ;;
   esac
-  # White space before the colon, and a folded line, too
+  # This also refuses white space before the colon, and a folded line
   is_token "$head_name" || bad 400 'a header field with a bad name'
   case $head_value in
   *[$controls]*) bad 400 'a header field with control characters' ;;
