@@ -49,7 +49,7 @@ remote_host_read() {
   why='-H takes HOST:PORT, unix:PATH or ssh://[USER@]HOST[:PORT]'
   case $FLATQ_HOST in
   unix:?*) remote_unix=${FLATQ_HOST#unix:} remote_port=; return ;;
-  ssh://*) need doors/ssh; remote_at=@@ remote_port='' remote_host=${FLATQ_HOST#ssh://} ;;
+  ssh://*) remote_at=@@ remote_port='' remote_host=${FLATQ_HOST#ssh://} ;;
   esac
   case $remote_at$remote_host in
   @@*@*)
@@ -71,8 +71,8 @@ remote_host_read() {
   esac
 }
 
-# remote_look WORD ... - read the options: set remote_most, the seconds in which something has to
-# move; what a pop asks for; and remote_named, unless the verb is to use $FLATQ_QUEUE
+# remote_look WORD ... - set remote_most, the seconds in which something has to move; what a pop
+# asks for; and remote_named, unless the verb is to use $FLATQ_QUEUE
 remote_look() {
   remote_named=1 remote_most=20 remote_wait='' remote_left=1 remote_mark='' remote_text=
   [ "$FLATQ_VERB" != wait ] || remote_most=3620
@@ -124,7 +124,17 @@ remote_words() {
 
 # remote_connect - become the program that sends standard input to the door and prints its answer
 remote_connect() {
-  [ "$remote_at" = @ ] || ssh_connect
+  if [ "$remote_at" = @@ ]; then
+    set -f
+    # What runs there is a constant, or what the key's `command=` says (lib/door)
+    # shellcheck disable=SC2086,SC2016 # FLATQ_SSH is words; the shell there expands the variables
+    set -- ${FLATQ_SSH:-ssh -o BatchMode=yes} -T ${remote_port:+-p $remote_port} \
+      ${remote_user:+-l $remote_user} "$remote_host" \
+      'sh -c '\''exec flatq door --spool "${FLATQ_DIR:-${XDG_STATE_HOME:+$XDG_STATE_HOME/flatq}}"'\'
+    set +f
+    command -v "$1" >/dev/null || { printf '%s is needed\n' "$1" >&2; exit 69; }
+    exec "$@"
+  fi
   # With -v, ncat and nc say why there is no connection, and whether there is one
   set -- ${remote_unix:+-U} "${remote_unix:-$remote_host}" ${remote_port:+"$remote_port"}
   if command -v ncat >/dev/null; then
@@ -237,7 +247,11 @@ remote_ended() {
   [ -n "$remote_asked" ] || [ -s "$remote_directory/raw" ] || case $remote_at$why in
   *' is needed') return 69 ;;
   @@*': ssh: '*) return 68 ;;
-  @@*) ! ssh_refused || return 77 ;;
+  @@*)
+    # The host's key or the login was refused
+    remote_line=$(grep -e '^Host key verification failed\.' -e ': Permission denied (' \
+      -e ': Too many authentication failures' "$1" | tr -cd '[:print:]\n' | tail -n 1)
+    [ -z "$remote_line" ] || { why="$FLATQ_HOST: $remote_line"; return 77; } ;;
   *': no whole answer') ;;
   *) grep -q 'Ncat: Connected to \| succeeded!\| E read(\| E write(' "$1" || return 68 ;;
   esac
