@@ -1,8 +1,8 @@
 # doors/guard.sh - what serve does once ncat runs: it knows every connection, ends idle ones, and
 # runs the checkpoint
 #
-# It reads lines from a pipe (6): messages of ncat, which writes a line in two pieces, and these,
-# with a newline in front:
+# It reads lines from a pipe (6): of ncat, which writes a line in two pieces, and these, with a
+# newline in front:
 #   c PID NCAT TIME      a connection: its handler, the ncat that serves it, the handler's start
 #   l PID SECONDS VERB   the handler has its request; its client may be silent for SECONDS. http,
 #                        for VERB: it begins to read a request line (414) or header fields (431)
@@ -17,7 +17,7 @@
 #   quiet, mark     when bytes last moved, or until when it may be silent; how many had moved
 #   slow, coarse    the same, in steps of 10,000 bytes
 #   unsent          what waited for the client at the last look; or `long`, if its line was
-#   from            the bytes that the handler had read before this line
+#   from            the bytes that the handler had read before its line
 
 need engine/process engine/clock doors/door
 
@@ -77,8 +77,8 @@ guard_mark=$guard_mark guard_slow=$guard_slow guard_coarse=$guard_coarse \
 guard_unsent=$guard_unsent guard_from=$guard_from'"
 }
 
-# guard_forget [OUTCOME] - forget the connection; its PID stays in guard_list until the next look.
-# OUTCOME: for the line of log that the handler has not written
+# guard_forget [OUTCOME] - forget the connection, and write the line of log with this OUTCOME; its
+# PID stays in guard_list until the next look
 guard_forget() {
   [ $# -eq 0 ] || door_log "$guard_verb" - "$1" - "$guard_time"
   unset "guard_of_$guard_pid"
@@ -108,7 +108,7 @@ guard_waits() {
   guard_put
 }
 
-# guard_family - set guard_pids to those of the handler, its children and its ncat that live
+# guard_family - set guard_pids to the handler, its children and its ncat, if they live
 guard_family() {
   guard_pids=
   owner_dead "$guard_pid-$guard_time" || {
@@ -174,7 +174,6 @@ guard_look() {
     guard_forget "$guard_outcome"
     return 1
   fi
-  # One that was just refused is still telling its client
   [ "$guard_quiet" -le "$guard_now" ] || return 0
   [ "$guard_outcome" = - ] || { guard_kill KILL; return 0; }
   guard_measure
