@@ -130,7 +130,6 @@ door_client_gone() {
   [ "$door_state$door_left" = 081 ]
 }
 
-# door_ncat_lives - return whether the ncat of this client lives
 door_ncat_lives() {
   read -r door_key <"/proc/$PPID/comm" && [ "$door_key" = ncat ]
 }

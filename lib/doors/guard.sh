@@ -126,7 +126,6 @@ guard_kill() {
   kill "-$1" $guard_pids
 }
 
-# guard_ends OUTCOME - end the connection
 guard_ends() {
   guard_outcome=$1
   guard_kill TERM

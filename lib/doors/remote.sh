@@ -209,7 +209,6 @@ remote_ask() {
   esac
 }
 
-# remote_open - open the answer
 remote_open() {
   command exec 6<"$remote_directory/raw" && remote_skip
 }
@@ -274,7 +273,6 @@ remote_doubt() {
   why="$why; $remote_known"
 }
 
-# remote_print - write the answer out
 remote_print() {
   head -c "$remote_size" <&6 && return 0
   why='the answer could not be written out in full'

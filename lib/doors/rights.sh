@@ -60,7 +60,6 @@ rights_check() {
   done
 }
 
-# rights_queue QUEUE - return whether the limits allow the queue
 rights_queue() {
   rights_rest=${rights_queues:-*},
   while [ -n "$rights_rest" ]; do

@@ -42,7 +42,6 @@ several_end() {
   exit $launch_code
 }
 
-# several_kill SIGNAL - signal each door that lives
 several_kill() {
   for launch_own in $launch_doors; do
     owner_dead "$launch_own" || kill "-$1" "${launch_own%-*}"

@@ -2,7 +2,6 @@
 
 need engine/take
 
-# stalk_log - write `why` to the door's log
 stalk_log() {
   printf '%s: %s\n' "$FLATQ_VERB" "$why" >&5
 }
@@ -13,7 +12,6 @@ reply() {
   printf '%s\r\n' "$1" || exit 74
 }
 
-# reply_failed CODE - answer a command that has failed
 reply_failed() {
   case $1 in
   64) reply BAD_FORMAT ;;

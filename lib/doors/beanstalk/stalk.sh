@@ -17,7 +17,7 @@ stalk_main() {
   exit 0
 }
 
-# stalk_open WORD ... - open the connection and the spool, and set the traps for the end
+# stalk_open WORD ... - open the connection and the spool
 stalk_open() {
   jobs='' used=default watched=' default ' line_ahead='' line_most=222 taken='' wait_fifo='' \
     tube_meant='' tally_name='' cr=$(printf '\r')

@@ -13,7 +13,6 @@
 
 need engine/process
 
-# tally_begin - say that this connection is open
 tally_begin() {
   door_instance=$FLATQ_DIR/.doors/$door_of tally_name=$owner tally_new='' tally_lines=$$ \
     tally_most=65536
@@ -72,7 +71,6 @@ tally_sums() {
   } | awk -f "$lib/doors/beanstalk/stats.awk" "$1" "${2:-}" "$door_instance"
 }
 
-# tally_end - say that this connection has ended
 tally_end() {
   tally_write
   rm -f "$door_instance/$tally_name"

@@ -94,7 +94,6 @@ job_take() {
   return $job_code
 }
 
-# job_look NAME - job_take for NAME in $q/out/
 job_look() {
   taken=$1 slip_path=$q/out/$1
   slip_parse "$taken" || return 66
@@ -107,7 +106,6 @@ job_look() {
   expect_path "$slip_path" "message $id is no longer yours"
 }
 
-# jobs_back - give back all jobs that are held
 jobs_back() {
   for job in $jobs; do
     clock_read
@@ -135,7 +133,6 @@ jobs_soon_due() {
     { unpad "$soon_due"; pad $((unpadded - 100)) 000000000000; soon_due=$padded; }
 }
 
-# soon_is_due - return whether soon_due has come
 soon_is_due() {
   [ -n "$soon_due" ] && ! [ "$now" \< "$soon_due" ]
 }

@@ -20,13 +20,11 @@ do_post() {
   post_say
 }
 
-# post_one - store standard input as one message
 post_one() {
   has deduplication-id || :
   post_message "$length" "$value"
 }
 
-# post_say - answer for post_one
 post_say() {
   case $post_code.$post_left in
   0.*) ;;

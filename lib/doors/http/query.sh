@@ -89,7 +89,6 @@ query_number() {
     { say 422 "$1 must be $2 to $3"; return 1; }
 }
 
-# plain_fits - return whether `plain` can be a group or a key
 plain_fits() {
   [ "$plain_count" -ge 1 ] && [ "$plain_count" -le 128 ]
 }

@@ -63,7 +63,6 @@ request_line_parse() {
   esac
 }
 
-# is_token TEXT - return whether TEXT is what HTTP calls a token
 is_token() {
   case $1 in
   '' | *[!A-Za-z0-9!#$%\&\'*+.^_\`\|~-]*) return 1 ;;

@@ -1,6 +1,5 @@
 # doors/http/say.sh - write answers
 
-# status_reason STATUS - set `reason`
 status_reason() {
   case $1 in
   200) reason=OK ;; 204) reason='No Content' ;; 400) reason='Bad Request' ;;
@@ -71,13 +70,11 @@ say_failed() {
   say_said
 }
 
-# say_said - answer with `said`
 say_said() {
   case $said in 503*) header Retry-After 5 ;; esac
   say "${said%% *}" "${said#* }"
 }
 
-# add LINE - add a line to `lines`
 add() {
   lines="$lines$1
 "
@@ -98,7 +95,6 @@ say_linger() {
   [ -z "$door_inode" ] || timeout 1 dd bs=65536 count=256 >/dev/null || :
 }
 
-# say_date - set `date` in the form of HTTP
 say_date() {
   clock_read
   clock_epoch "$now"

@@ -38,7 +38,6 @@ body_store() {
   request_left=
 }
 
-# body_more LENGTH - add so many bytes to body_file
 body_more() {
   input_exact "$1" >>"$body_file" && return
   q=
@@ -68,7 +67,6 @@ chunk_line() {
   request_line_read 431 || bad 400 'the body was cut'
 }
 
-# post_batch - store the batch on standard input; set `lines`
 post_batch() {
   lines='' batch_left=$length
   while [ "$batch_left" -gt 0 ]; do
