@@ -134,7 +134,7 @@ class Protocol:
             yield self.make_places()
 
     def drop_rmdirs(self):
-        """drop_rmdirs: a place that rmdir removes was empty, and nothing comes into it"""
+        """drop_places: a place that rmdir removes was empty, and nothing comes into it"""
         for place in PLACES:
             for run in (yield ls("head")) if place == "head" else ():
                 yield rmdir(f"head/{run}")
