@@ -428,14 +428,15 @@ WRONG = [
     (TypeError, "bodies is several messages, .*, not bytes", lambda queue: queue.push_many(b"x")),
     (TypeError, "priority is an int, not str", lambda queue: queue.push(b"x", priority="high")),
     (TypeError, "priority is an int, not float", lambda queue: queue.push(b"x", priority=1.5)),
-    (ValueError, "push: priority takes a number from 0 to", lambda queue: queue.push(
+    (Invalid, "push: priority takes a number from 0 to", lambda queue: queue.push(
         b"x", priority=-1)),
     (TypeError, "delay is a number of seconds, or a timedelta, not str", lambda queue: queue.push(
         b"x", delay="soon")),
     (TypeError, "delay is .*, not list", lambda queue: queue.push(b"x", delay=[1])),
     (ValueError, "delay is a number of seconds, not nan", lambda queue: queue.push(
         b"x", delay=float("nan"))),
-    (ValueError, "^push: delay takes", lambda queue: queue.push(b"x", delay=timedelta(-1))),
+    (Invalid, "^push: delay takes", lambda queue: queue.push(b"x", delay=timedelta(-1))),
+    (Invalid, "^push: delay ", lambda queue: queue.push(b"x", delay=-1)),
     (TypeError, "key is a str, not float", lambda queue: queue.push(b"x", key=7.5)),
     (TypeError, "at is a datetime, not int", lambda queue: queue.push(b"x", at=5)),
     (TypeError, "since is a datetime, or a timedelta, not str", lambda queue: queue.log(
