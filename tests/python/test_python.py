@@ -446,7 +446,7 @@ WRONG = [
     (TypeError, "id is an int, not str", lambda queue: queue.peek(id="x")),
     (ValueError, "id is a number from 0, not -1", lambda queue: queue.kick(id=-1)),
     (ValueError, "state is one of ready, .*, not 'redy'", lambda queue: queue.messages("redy")),
-    (ValueError, "reason takes letters", lambda queue: queue.bury("jobs:1", reason="a b")),
+    (ValueError, "reason takes at most 40", lambda queue: queue.bury("jobs:1", reason="a b")),
     (TypeError, "receipt is a str, not NoneType", lambda queue: queue.touch(None)),
     (TypeError, "receipt, id and state", lambda queue: queue.delete("jobs:1", id=5)),
     (TypeError, r"^(Queue\.)?push\(\) got an unexpected keyword argument", lambda queue: queue.push(
