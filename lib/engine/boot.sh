@@ -5,8 +5,7 @@ need engine/sync engine/clock
 # The places of a queue but wal/, which is created last
 queue_places='body fold queue unfold head out done delayed buried claimed keys wait room tmp'
 
-# spool_boot [make] - for the first verb after a boot: put back what was handed out, check all, and
-# open a new range: an id that did not reach the disk must not be given again (I1)
+# spool_boot [make] - for the first verb after a boot: recover the spool
 spool_boot() {
   spool_there "$@" || return
   mkdir -p "$FLATQ_DIR/.ids" "$FLATQ_DIR/.boot" "$FLATQ_DIR/.wait" "$FLATQ_DIR/.try" ||
@@ -199,9 +198,7 @@ boot_quiet() {
   # shellcheck disable=SC2086,SC2012 # names without blanks
   boot_busy=$(cd "$FLATQ_DIR" && { find $boot_roots -name body -prune -print -o -print &&
     printf 'end\n' && ls -ln .try $boot_bodies && printf 'end\n'; } 9>&- |
-    awk -v "places= $queue_places wal lock " -v 'slip=^N.N.N.[0-9a-f-]+.N.N.N.N.-.[0-9-]+$' \
-      "$letters_awk"'
-      BEGIN { gsub(/\./, "[.]", slip); gsub(/N/, "[0-9]+", slip) }
+    awk -v "places= $queue_places wal lock " "$letters_awk"'
       $0 == "end" { ends++; next }
       !ends {
         n = split($0, part, "/"); queue = part[2]; place = part[3]; name = part[n]
@@ -209,19 +206,18 @@ boot_quiet() {
         if (n == 3 && index(places, " " place " ")) { seen[queue]++; next }
         if (n == 4 && place ~ /^(un)?fold$/ && name == "~") { seen[queue]++; next }
         if (n == 3 && place ~ /^(log|log\.[0-9]+|tended|paused|closed)$/) next
-        split(name, field, ".")
-        if (n == 4 && place == "wal" && name ~ slip && length(field[1]) == 10 &&
-            length(field[2]) == 12 && length(field[7]) == 12)
+        if (n == 4 && place == "wal" && split(name, field, ".") == 10 && field[9] == "-" &&
+            length(field[1]) == 10 && length(field[2]) == 12 && length(field[7]) == 12)
           size["./" queue "/body/" field[2]] = field[8]
         else busy[queue]
         next
       }
       /^\.\/.*:$/ { body = substr($0, 1, length($0) - 1); split($0, part, "/"); queue = part[2] }
-      /^-/ && NF == 9 { bytes[body "/" $9] = $5; of[body "/" $9] = queue }
+      /^-/ && NF == 9 { bytes[body "/" $9] = $5 }
       /^[^-t.]/ { busy[queue] }
       END {
         if (ends != 2) exit
-        for (file in size) if (!(file in bytes)) { split(file, part, "/"); busy[part[2]] }
+        for (file in size) bytes[file]
         for (file in bytes) {
           if (file in size && size[file] < 65536 && bytes[file] == letters(size[file]) + 1) {
             line = "?"
@@ -229,7 +225,8 @@ boot_quiet() {
             close(file)
             if (line ~ /^[A-Za-z0-9+\/]*=*$/) continue
           }
-          busy[of[file]]
+          split(file, part, "/")
+          busy[part[2]]
         }
         for (queue in all) if (seen[queue] != 18) busy[queue]
         for (queue in busy) print queue

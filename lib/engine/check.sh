@@ -70,7 +70,7 @@ boot_markers() {
     END {
       if (!whole) exit 74
       for (name in marker) if (marker[name] in there) print name
-    }') || { why="queue '$queue': cannot be checked"; return 74; }
+    }') || { not_listed; return; }
   for boot_marker in $boot_wrong; do
     ! slip_parse "$boot_marker" || rm -f "$q/done/$boot_marker" || {
       disk_failed "$q/done"
@@ -173,7 +173,7 @@ check_slips() {
           if (++count % 200 == 0) { print "text" ids; print "unless" names; ids = names = "" }
         }
         if (ids != "") { print "text" ids; print "unless" names }
-      }') || { why="queue '$queue': cannot be checked"; return 74; }
+      }') || { not_listed; return; }
   IFS='
 '
   for check_line in $check_list; do
@@ -240,8 +240,8 @@ check_flats() {
     [ "$check_name" != '*' ] || continue
     flat_parse "$check_name" || { check_set_aside "$check_path" || return; continue; }
     check_bad=$(check_awk 0) || check_bad=
-    [ "${check_bad##* }" = 0 ] || check_keyed=1
-    [ "${check_bad% *}" = "0 $flat_count" ] || check_flat || return
+    check_keyed=1
+    [ "$check_bad" = "0 $flat_count" ] || check_flat || return
   done
 }
 
@@ -262,7 +262,7 @@ check_flat() {
   piped cat check_awk 1 >"$check_aside" && piped cat check_awk 2 >"$check_new" &&
     sync_paths "$check_new" "$check_aside" "$q/tmp" ||
     { disk_failed "$q/tmp"; rm -f "$check_new" "$check_aside"; return 74; }
-  check_good=${check_bad#* } check_good=${check_good% *}
+  check_good=${check_bad#* }
   [ -s "$check_aside" ] || rm -f "$check_aside"
   check_say '%s of %s lines of a flat file were damaged: set aside in tmp/' \
     "$((flat_count - check_good))" "$flat_count"
@@ -279,8 +279,8 @@ check_flat() {
   sync_paths "${check_path%/*}"
 }
 
-# check_awk HOW - print, of the flat file check_path, 0: how many lines are bad, good, and good with
-# a key; 1: the bad ones; 2: the good ones; return 74 if it cannot be read
+# check_awk HOW - print, of the flat file check_path, 0: how many lines are bad, and good; 1: those
+# that are bad; 2: good; return 74 if it cannot be read
 check_awk() {
   { cat "$check_path" 9>&- && printf '\nend\n'; } | lines_short |
     awk -F '\t' -v "how=$1" "$letters_awk"'
@@ -298,10 +298,10 @@ check_awk() {
       if (found != letters(field[8])) good = 0
       for (i = 1; i <= parts; i++)
         if (how == (good ? 2 : 1)) printf "%s%s", part[i], (i < parts ? "" : "\n")
-      if (good) { goods++; if (field[9] != "-") keys++ } else bads++
+      if (good) goods++; else bads++
       parts = 0
     }
-    END { if (!whole) exit 74; if (!how) print bads + 0, goods + 0, keys + 0 }'
+    END { if (!whole) exit 74; if (!how) print bads + 0, goods + 0 }'
 }
 
 # check_keys - make keys/ agree with the messages
@@ -348,7 +348,7 @@ check_keys() {
         }
         print "gone"
         for (key in gone) print key, id[key]
-      }') || { why="queue '$queue': keys cannot be checked"; return 74; }
+      }') || { not_listed; return; }
   for check_word in ${check_fix%gone*}; do
     case $check_word in
     k*) check_key=$check_word; continue ;;

@@ -3,8 +3,8 @@
 need engine/slip engine/queues engine/lock engine/push engine/boot engine/proof engine/process \
   engine/flat engine/reclaim engine/clock engine/wait bulk/batch
 
-# checkpoint QUEUE - promote and put back; with the lock, recover, sweep, fold, rotate the log. What
-# cannot be put back does not keep the sweep from making room
+# checkpoint QUEUE - steps 1 to 6 of `wal`. What cannot be put back does not keep the sweep from
+# making room
 checkpoint() {
   queue_open "$1" || return
   clock_read

@@ -106,8 +106,7 @@ lease_over() {
   ! [ "$now" \< "$1" ]
 }
 
-# queue_sweep - under the lock, remove settled messages: slip and key; when these are synced, body,
-# then marker
+# queue_sweep - under the lock, remove settled messages (lib/README.md, "Steps")
 queue_sweep() {
   sweep_names=
   for sweep_path in "$q"/done/[0-9]* "$q"/done/batch.*; do
