@@ -165,13 +165,14 @@ door_nodelay() {
 # it; 74 if the client cannot have received it. TCP_INFO stays when the connection is closed
 door_delivered() {
   [ -n "$door_inode" ] && [ -z "$door_relayed" ] || return 0
-  door_ask 'for (;;) {
+  # Half a minute, or until the guard ends us
+  door_ask 'for (1..'"${FLATQ_GUARD:+999999}"'600) {
       $info = getsockopt(STDIN, 6, 11); exit 2 if length $info < 216;
       ($state, $acked, $unsent, $sent, $again) = unpack "C x119 Q x16 L x52 Q Q", $info;
       exit 0 if $unsent == 0 && $acked >= $sent - $again;
       exit 1 if $state == 7;
       select undef, undef, undef, 0.05;
-    }'
+    } exit 1'
   door_code=$?
   [ $door_code -ne 0 ] || return 0
   # Without perl, or before Linux 4.19, the table says it as long as it has the row
