@@ -343,7 +343,7 @@ file_new() {
 
 # file_mark PATH - create the empty file PATH; if it exists, leave it as it is
 file_mark() {
-  file_new "$1" || [ -e "$1" ]
+  true 3>>"$1"
 }
 
 # queue_look - set queue_files to the paths in $q that begin with c, d or l, a blank behind each; a

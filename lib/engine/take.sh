@@ -173,10 +173,11 @@ take_slip() {
   mv -f "$q/$scan_place/$scan_name" "$q/out/$taken" || [ -e "$q/out/$taken" ]
 }
 
-# body_open - open the body of what was taken, on 7; return 66 if it is no longer ours, 74
+# body_open - open the body of what was taken, on 7; 66: it is no longer ours
 body_open() {
-  # RACE: after our lease, an unfold may be writing it anew; not if the slip is still there
-  command exec 7<"$q/body/$slip_id" && [ -e "$q/out/$taken" ] && return 0
+  # RACE: after a lease, an unfold may be writing it anew; not if the slip is still there
+  command exec 7<"$q/body/$slip_id" && { [ "$slip_nonce" = - ] || [ -e "$q/out/$taken" ]; } &&
+    return 0
   need engine/missed
   taken_ours || return
   body_cut=1
@@ -184,7 +185,7 @@ body_open() {
   return 74
 }
 
-# body_print - write out what was taken; return 66 if it is no longer ours, 74
+# body_print - write out what was taken; 66: it is no longer ours
 body_print() {
   body_open && door_reply "$slip_size" && body_send
 }

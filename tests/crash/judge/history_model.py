@@ -112,6 +112,11 @@ class Hold:
         return self.event.verb not in KEEPS and self.event.done
 
     @property
+    def away(self) -> bool:
+        """Whether it may be buried or delayed: then a kick lets it begin anew, without tries."""
+        return any(use.verb == "bury" or use.option("-d") for use in self.uses)
+
+    @property
     def lease(self) -> float:
         if self.event.verb == "claim":
             return inf
@@ -230,7 +235,7 @@ class Model:
     def back(self, hold: Hold, by: Event) -> bool:
         """Whether what was held is ready for certain when `by` begins."""
         event = hold.event
-        if hold.settles or any(use.verb == "bury" or use.option("-d") for use in hold.uses):
+        if hold.settles or hold.away:
             return False
         if any(use.verb in ("release", "unclaim") and use.done and use.end <= by.start
                 for use in hold.uses):
@@ -316,9 +321,10 @@ class Model:
     def _check_owner(self, number: int, hold: Hold, other: Hold) -> None:
         """The message was reserved by `hold`, and handed out by `other` as well."""
         first, second = hold.event, other.event
-        if hold.tries and hold.tries == other.tries and id(hold) < id(other):
-            self.say(f"message {number} was handed out twice as try {hold.tries}", first, second)
-        later = second.start >= first.end or 0 < hold.tries < other.tries
+        tries = 0 if any(one.away for one in self.holds[number]) else hold.tries
+        if tries and tries == other.tries and id(hold) < id(other):
+            self.say(f"message {number} was handed out twice as try {tries}", first, second)
+        later = second.start >= first.end or 0 < tries < other.tries
         if (later or other.settles) and second.end < self.exclusive_until(hold, second):
             self.say(f"message {number} had two living owners", first, second, *hold.uses)
         if later and (used := [use for use in hold.uses if use.done and use.start > second.end]):
