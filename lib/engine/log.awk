@@ -41,15 +41,15 @@ function event(line, queue,  part, time) {
   if (length(line) > 200 || index(line, " ") != 14 || line !~ form) return
   split(line, part, " ")
   if (only != "" && part[3] != only) return
-  # busybox takes 08 for octal
+  # busybox takes 08 for octal, and JSON has no such number
   time = substr(part[1], 1, 10)
-  sub(/^0+/, "", time)
+  while (time ~ /^0./) sub(/0/, "", time)
   if (time + 0 < since) return
   parse(part[7], time + 0)
   line = queue " " part[2] " " part[3] " "
   if (json) {
-    line = part[1] " " line part[4] " " part[5] " " (bulk == "" ? part[6] " 1 " : "- " bulk " ")
-    line = line (due == "" ? "-" : due) " " reason " "
+    line = time substr(part[1], 11) " " line part[4] " " part[5] " "
+    line = line (bulk == "" ? part[6] " 1 " : "- " bulk " ") (due == "" ? "-" : due) " " reason " "
   } else line = date(time + 0) substr(part[1], 11) " " line
   line = line words(part[2], part[4], part[5], part[6] + 0)
   # The lines of one queue stay in their order

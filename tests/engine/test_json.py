@@ -95,6 +95,9 @@ def test_objects(shell, flatq, filled, stub, awk):
     [last] = objects(flatq, "log", "-j", "-n", "1", "e", names=EVENT)
     assert (last["event"], last["reason"], last["tries"]) == ("bury", "odd", 1)
     assert objects(flatq, "stat", "-j", "7", names=STAT)[0]["ready"] == 2
+    # the clock was not set yet
+    (filled / "7/log").write_text("0000000000.25 kick 1 0 5 0 -\n0000000007.50 kick 1 0 5 0 -\n")
+    assert [one["time"] for one in objects(flatq, "log", "-j", "7", names=EVENT)] == [0.25, 7.5]
 
 
 def test_top(flatq, filled):
