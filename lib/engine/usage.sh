@@ -18,9 +18,13 @@ option_odd() {
 # `did you mean NAME?` for the first NAME that has a letter more, less, or another one, or two in
 # another order
 near() {
-  near_shown=$(printf '%s' "$1" | tr -cd '[:print:]' | cut -c1-40)
+  near_shown=$1 near_said=
+  case $1 in
+  *[!A-Za-z0-9_-]* | ?????????????????????????????????????????*)
+    near_shown=$(printf '%s' "$1" | tr -cd '[:print:]' | cut -c1-40) ;;
+  esac
   shift
-  near_said=$(printf '%s\n' "$@" | awk -F = -v "word=$near_shown" '{
+  [ $# -eq 0 ] || near_said=$(printf '%s\n' "$@" | awk -F = -v "word=$near_shown" '{
     for (at = 1; substr($1, 1, at - 1) == substr(word, 1, at - 1) && at <= length(word) + 1; at++) {
       of = substr($1, at)
       rest = substr(word, at)
