@@ -59,7 +59,7 @@ titled {
 }
 
 # An option or an argument; lines below it that are indented further belong to it
-match($0, /^# +(-[A-Za-z0-9], --[a-z0-9-]+|[A-Z][A-Z]+)( [A-Z][^ ]*)?  +/) {
+match($0, /^#   (-[A-Za-z0-9], --[a-z0-9-]+|[A-Z][A-Z]+)( [A-Z][^ ]*)?  +/) {
   line = substr($0, RLENGTH + 1)
   key = substr($0, 1, RLENGTH)
   sub(/^# +/, "", key)
@@ -75,7 +75,12 @@ inside && match($0, /^# +/) && RLENGTH > inside { print text(substr($0, RLENGTH 
   examples = examples ".PP\n" text(what) ":\n.RS\n.nf\n" text($0) "\n.fi\n.RE\n"
   next
 }
-/^#$/ { fill(); inside = 0; gap = 1; section = ""; next }
+/^#$/ {
+  fill()
+  if (section == "Exit:" && files == 1) heading("NOTES")
+  inside = 0; gap = 1; section = ""
+  next
+}
 /^# (Files|Order|Crash|Exit): / {
   section = $2
   sub(/^# [A-Za-z]+: +/, "")

@@ -62,6 +62,7 @@ CULPRITS = {
     "push --lines=1 q": "--lines takes no value: see flatq push -h",
     "push --lines -p 1 --priority x q": "--priority takes a number from 0 to 4294967295",
     "push -p x q": "-p takes a number from 0 to 4294967295",
+    "push q text": "one queue at most; a TEXT is given as QUEUE -- TEXT",
     "push -l q -- text": "a TEXT goes with none of -n, -e, -l and -0",
     "push --key= q": "--key takes a key of at least one byte",
     "log --since no-time": "--since takes a time as date -d does",

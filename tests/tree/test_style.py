@@ -106,6 +106,7 @@ def test_man_page_has_all_options_and_examples():
         f"{letter}, {name} {value}".rstrip() for verb in ("flatq", *headers.verbs())
         for letter, name, value, _ in headers.header(LIB / verb).options}
     assert "\n.SH EXIT STATUS\n" in page and "\n.SH FILES\n" in page
+    assert "\n.SH NOTES\n.PP\nA queue's name " in page and "\n.nf\nQUEUE  " in page
     examples = page.partition("\n.SH EXAMPLES\n")[2].partition("\n.SH")[0].replace("\\(dq", '"')
     assert all(headers.header(LIB / verb).sections["Example"] in examples
         for verb in headers.verbs())
