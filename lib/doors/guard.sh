@@ -80,6 +80,7 @@ guard_unsent=$guard_unsent guard_from=$guard_from'"
 # guard_forget [OUTCOME] - forget the connection, and write the line of log with this OUTCOME; its
 # PID stays in guard_list until the next look
 guard_forget() {
+  case $guard_verb in 4*) guard_verb=- ;; esac
   [ $# -eq 0 ] || door_log "$guard_verb" - "$1" - "$guard_time"
   unset "guard_of_$guard_pid"
   guard_count=$((guard_count - 1))

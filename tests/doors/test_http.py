@@ -490,7 +490,7 @@ def test_a_line_of_megabytes_is_answered_in_http(launched, begin, status):
     [said] = answers(got)
     assert (said.status, said.headers["connection"], said.headers["content-length"]) == (
         status, "close", "0")
-    wait_for(lambda: " line-too-long " in one.said(), "a line of log")
+    wait_for(lambda: " - - line-too-long " in one.said(), "a line of log")
     assert one.connect().ask(BEFORE).startswith(b"HTTP/1.1 204 ")
 
 
