@@ -25,6 +25,12 @@ dead_move() {
   wake "$q/room"
 }
 
+# dead_find ID - return whether queue_dead has the message with the 12-digit ID; say so in `why`
+dead_find() {
+  [ -n "$queue_dead" ] && queue_open "$queue_dead" && { find_slip "$1" || find_flat "$1"; } &&
+    why="message $id was moved to queue '$queue', for dead letters"
+}
+
 # dead_key - let the next push with the key look for the message, as if ours had been killed
 dead_key() {
   key_read "$slip_key" && [ "$key_id" = "$id" ] && file_put "keys/$slip_key" "$id"

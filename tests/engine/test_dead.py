@@ -27,6 +27,7 @@ def test_after_its_last_try_it_goes_there(shell, flatq, spool):
     assert flatq("list", "dead", check=0).out == b"1 ready 7 0 1 0\n"
     assert flatq("why", "dead:1", check=0).out.endswith(b"\nfrom q:1 at try 1: released\n")
     refused(flatq("wait", "q:1"), 65, text=b"moved to queue 'dead'")
+    refused(flatq("why", "q:1"), 66, text=b"moved to queue 'dead'")
     assert push(flatq, b"again", "-k", "key", "q") == 2
     flatq("work", "-q", "q", "-n", "1", "--", "sh", "-c", "echo why >&2; exit 3", check=0)
     assert flatq("list", "-v", "dead", check=0).out.endswith(b" - why\n")
