@@ -47,7 +47,8 @@ def test_alone_it_lists_the_verbs(flatq):
     assert (done.status, done.out) == (64, b"") and max(map(len, lines)) <= 80
     assert [line.split()[0] for line in lines if line.startswith("  ")] == headers.verbs()
     assert sum(line.endswith(":") for line in lines) == 6
-    assert flatq("flatq", "-h", check=0).out.endswith(b"\n\n" + done.err)
+    text = flatq("flatq", "-h", check=0).out
+    assert text.endswith(b"\n\n" + done.err) and max(map(len, text.splitlines())) <= 80
 
 
 # what is wrong with the words, and what is said of it
