@@ -327,7 +327,10 @@ class Model:
         later = second.start >= first.end or 0 < tries < other.tries
         if (later or other.settles) and second.end < self.exclusive_until(hold, second):
             self.say(f"message {number} had two living owners", first, second, *hold.uses)
-        if later and (used := [use for use in hold.uses if use.done and use.start > second.end]):
+        # After an unclaim, an earlier receipt is good again (lib/README.md, "Body and slip")
+        backs = [use.start for use in other.uses if use.verb == "unclaim"]
+        if later and (used := [use for use in hold.uses if use.done and use.start > second.end
+                and not (backs and min(backs) < use.end)]):
             self.say(f"message {number}: a receipt was honoured after the message was handed out "
                 "again", first, second, *used)
 
