@@ -734,7 +734,7 @@ def test_cluster(spark, flatq, tmp_path, free_port):
     out, err = driver.communicate(timeout=300)
     assert out == b"drain: 40000 messages in 4 batches to %b\n" % os.fsencode(tmp_path / "out"), (
         out, err[-2000:])
-    assert sorted(table(tmp_path / "out")["value"].to_pylist(), key=int) == numbers(40000)
+    assert sorted(table(tmp_path / "out")["body"].to_pylist(), key=int) == numbers(40000)
     empty(flatq)
     assert not list(flatq.spool.glob(".spark/job-*/stage.*")) and flatq("doctor",
         check=0).out == b""
