@@ -95,7 +95,8 @@ def test_what_the_other_rows_of_the_bench_start(jobs):
     worker = Counter(cost(jobs, "work", "-q", "jobs", "-n", "4", "--", "true")[1])
     for name, each in {"base64": 1, "mv": 2, "rm": 1, "setsid": 1, "tail": 1, "tee": 1,
             "true": 1}.items():
-        assert 4 * each <= worker[name] <= 4 * each + 3, (
+        # What a killed worker of another test has left in /dev/shm: ls proves its death, then rm
+        assert 4 * each <= worker[name] <= 4 * each + 3 + worker["ls"], (
             "four jobs, and the worker's start and end", name, worker)
     assert cost(jobs, "stat", "jobs")[1] == ["find", "awk"]
     assert cost(jobs, "handler", input=b"list\n")[1] == ["ls"]
