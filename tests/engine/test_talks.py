@@ -50,7 +50,7 @@ class Talk:
         first, _, rest = line.partition(" ")
         if first == "+":
             self.clock.advance(float(rest))
-            self.wall(float(rest))
+            self.time += float(rest)
         elif first == "boot":
             name, *seconds = rest.split()
             self.clock.reboot(name, *map(int, seconds))
@@ -87,10 +87,13 @@ class Talk:
             self.verb(**LINE.fullmatch(Template(line).substitute(self.names)).groupdict())
 
     def wall(self, seconds):
-        """So many seconds later, what `date` says."""
+        """So many seconds later, what `date` says: from then on it goes with the uptime, or who
+        waits would see one clock advanced, and not the other."""
         self.time += seconds
         if self.wrong is not None:
-            self.stub("date", f"echo {int(self.time) + self.wrong}")
+            ahead = int(self.time) + self.wrong - int(self.clock.base + self.clock.seconds)
+            self.stub("date",
+                f'read -r up rest <"$FLATQ_PROC/uptime"; echo $(({ahead} + ${{up%.*}}))')
 
     def end(self, name, seconds, out, code, text):
         process = self.waiting.pop(name)
