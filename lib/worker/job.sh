@@ -100,7 +100,13 @@ job_start() {
         {
           trap "" HUP INT QUIT TERM
           exec </proc/self/fd/8 8>&-
-          tee /proc/self/fd/9 9>&1 >&5 | tail -c 4096 >&7
+          # Most commands write nothing: this costs no program until a line is there
+          IFS= read -r line && line="$line
+"
+          [ -z "$line" ] || {
+            printf "%s" "$line" >&5
+            { printf "%s" "$line"; exec tee /proc/self/fd/9 9>&1 >&5; } | tail -c 4096 >&7
+          }
         } &
         # From here on, who writes gets SIGPIPE if tee is gone
         exec 8>"$pipe"
@@ -112,8 +118,8 @@ job_start() {
       until [ "$state" = Z ]; do
         read -r word word state word <"/proc/$!/stat" || break
         turn=$((turn + 1))
-        [ $turn -le 20 ] || sleep 0.01
-        [ $turn -le 120 ] || { rm -f "$pipe"; break; }
+        [ $turn -le 80 ] || sleep 0.01
+        [ $turn -le 180 ] || { rm -f "$pipe"; break; }
       done
       printf "over %s %s\n" "$$" "$code" >/proc/self/fd/4' \
       work "$$" "$job_line" "$job_pipe" "$@"
