@@ -19,9 +19,11 @@ queue_count() {
 
 count_places='wal fold queue unfold head delayed out claimed buried done'
 
-# queues_count QUEUE ... - print `count DIRECTORY URGENT READY DELAYED RESERVED BURIED end` for each
-# that exists; 74: unknown. One find looks at many; beside a drop, each is counted by itself
+# queues_count QUEUE ... - set `counts` to a line `count DIRECTORY URGENT READY DELAYED RESERVED
+# BURIED end` for each that exists; 74: one of them is unknown. One find looks at many; if it does
+# not see all, each is counted by itself
 queues_count() {
+  counts='' counts_code=0
   while [ $# -gt 0 ]; do
     count_paths='' count_some=
     while [ $# -gt 0 ] && [ ${#count_paths} -lt 20000 ]; do
@@ -34,22 +36,31 @@ queues_count() {
     done
     # shellcheck disable=SC2086 # paths without blanks
     names=$(cd "$FLATQ_DIR" && exec find $count_paths \( ! -type d -o -path './*/claimed/*/*' \) \
-      ! -name '~' ! -name '*[!!-~]*' 9>&-) && printf '%s\n' "$names" | count_awk many && continue
+      ! -name '~' ! -name '*[!!-~]*' 9>&-) &&
+      count_said=$(printf '%s\n' "$names" = | count_awk many) && {
+        counts="$counts$count_said
+"
+        continue
+      }
     for count_queue in $count_some; do
       queue_open "$count_queue" && queue_count
       case $? in
-      0) printf 'count %s %s\n' "${q##*/}" "$count_said" ;;
+      0) counts="${counts}count ${q##*/} $count_said
+" ;;
       66 | 69) ;;
-      *) return 74 ;;
+      *) counts_code=74 counts_why=$why ;;
       esac
     done
   done
+  [ $counts_code -eq 0 ] || why=$counts_why
+  return $counts_code
 }
 
 # count_awk [many] - a filter from the paths of each queue, `lock` being the last, to its numbers;
-# `many`: from ./DIRECTORY/PATH
+# `many`: from ./DIRECTORY/PATH, up to a line `=`
 count_awk() {
   exec awk -F / -v "many=${1:-}" '
+    $0 == "=" { whole = 1; next }
     many { queue = "count " $2 " "; sub(/^\.\/[^\/]*\//, "") }
     $0 == "lock" { show(); next }
     { n = split($NF, field, ".") }
@@ -86,7 +97,8 @@ count_awk() {
         count["reserved"], count["buried"]
       split("", state); split("", settled); split("", unfolding); split("", unfolded)
       split("", run); split("", count)
-    }'
+    }
+    END { exit many && !whole }'
 }
 
 # queue_oldest - set `oldest` to the age of the oldest ready message, in seconds; 0: none. Reads the

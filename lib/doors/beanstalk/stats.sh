@@ -8,9 +8,7 @@ tubes_count() {
   clock_read
   all_queues tubes_add || return
   # shellcheck disable=SC2086 # names without blanks
-  tally_tubes=$(queues_count $tubes_all) && return 0
-  why='the tubes cannot be counted'
-  return 74
+  queues_count $tubes_all && tally_tubes=$counts
 }
 
 tubes_add() {

@@ -48,7 +48,7 @@ stat_print() {
   missing) printf 'logs\n'; return ;;
   esac
   # shellcheck disable=SC2086 # names without blanks
-  all_queues stat_row && queues_count $stat_queues && printf 'logs\n' && stat_logs
+  all_queues stat_row && queues_count $stat_queues && printf '%slogs\n' "$counts" && stat_logs
 }
 
 # stat_row QUEUE - print `row QUEUE CLOSED OLDEST BOUND MOST-TRIES PAUSED`; add QUEUE to stat_queues
@@ -77,7 +77,7 @@ stat_logs() (
 # the ten that are due first, `reserved PATH` of ten, `ready SLIP [BASE64]` of the ten that come
 # next; bodies, and what is kept of failed commands; and behind a line `logs` its log
 page_one() {
-  stat_row "$queue" && queues_count "$queue" && cd "$q" || return
+  stat_row "$queue" && queues_count "$queue" && printf '%s' "$counts" && cd "$q" || return
   page_bodies='' page_whys=
   # The last ten directories of these (window.sh)
   set -- buried/*/*
