@@ -1,7 +1,7 @@
 # doors/door.sh - the client's connection, whether it received its answer, the line of log
 #
 # Descriptors of a handler, after door_open: 0 from the client, 1 to it, 2 /dev/null, 5 the log;
-# under ./launch also 3, the pipe to the guard (doors/guard.sh), and 4, the pipe to ncat.
+# under serve also 3, the pipe to the guard (doors/guard.sh), and 4, the pipe to ncat.
 #
 # An ncat before 7.96 drops what the handler writes after the client has sent its last byte. But it
 # leaves the connection itself, non-blocking, on 4: door_open makes that 1, except under TLS.
@@ -12,11 +12,11 @@ need engine/clock
 # door_help WORD ... - with -h, print the help. A door ignores other words
 door_help() {
   case ${1:-} in
-  -h | --help) need engine/usage; help ;;
+  -h | --help) need cli/usage; help ;;
   esac
 }
 
-# door_open [launch FLAGS EPOCH INSTANCE] - find the client, and set the traps; or exit with 75.
+# door_open [serve FLAGS EPOCH INSTANCE] - find the client, and set the traps; or exit with 75.
 # FLAGS: o one connection at a time, d 4 may be written to, u it is a socket in the file system
 door_open() {
   FLATQ_GUARD='' FLATQ_ONE='' door_unix='' door_pipe='' take_stop='' \
@@ -27,7 +27,7 @@ door_open() {
   trap '' PIPE
   clock_read
   door_began=$now
-  if [ "${1:-}" = launch ]; then
+  if [ "${1:-}" = serve ]; then
     FLATQ_GUARD=1 door_past=
     case $2 in *o*) FLATQ_ONE=1 ;; esac
     case $2 in *u*) door_unix=1 ;; esac
@@ -54,7 +54,7 @@ door_open() {
   trap door_end EXIT
 }
 
-# door_limit - let a line of megabytes end only its connection
+# door_limit - a connection may use 128 MiB: so a line without an end cannot fill the memory
 door_limit() {
   # shellcheck disable=SC3045 # dash, busybox ash and bash have it
   ulimit -d 131072 || :

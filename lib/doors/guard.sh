@@ -12,11 +12,13 @@
 #
 # guard_of_PID has the fields of a connection; times are seconds since the start:
 #   time, server    TIME and NCAT
-#   outcome         `-`; gone (seen dead once), or why it was ended
+#   outcome         `-`; gone: its handler is dead, but `e` may still be in the pipe; or why it was
+#                   ended
 #   verb            VERB; `-`: the line is not read yet
 #   quiet, mark     when bytes last moved, or until when it may be silent; how many had moved
 #   slow, coarse    the same, in steps of 10,000 bytes
-#   unsent          what waited for the client at the last look; or `long`, if its line was
+#   unsent          what waited for the client at the last look; `long`: the handler had then read a
+#                   megabyte without a newline
 #   from            the bytes that the handler had read before its line
 
 need engine/process engine/clock doors/door
@@ -70,6 +72,7 @@ guard_take() {
   eval "eval \"\${guard_of_$1:-false}\""
 }
 
+# guard_put - keep the fields, as what guard_take runs
 guard_put() {
   eval "guard_of_$guard_pid='guard_time=$guard_time guard_server=$guard_server \
 guard_outcome=$guard_outcome guard_verb=$guard_verb guard_quiet=$guard_quiet \
@@ -92,9 +95,9 @@ guard_connects() {
   ! guard_take "${2:-}" || guard_forget killed
   guard_pid=$2 guard_server=$3 guard_time=$4 guard_outcome=- guard_verb=- guard_mark=0 \
     guard_coarse=0 guard_from=0
-  [ "$launch_door" != http ] || guard_verb=414
+  [ "$serve_door" != http ] || guard_verb=414
   guard_waits 0
-  [ "$guard_count" -lt "$launch_most" ] || {
+  [ "$guard_count" -lt "$serve_most" ] || {
     guard_outcome=too-many
     # The handler tells its client
     owner_dead "$guard_pid-$guard_time" || kill -TERM "$guard_pid"
@@ -132,13 +135,13 @@ guard_ends() {
   guard_kill TERM
 }
 
-# guard_second - do what is due each second; return 1 if the launch of several doors is gone
+# guard_second - do what is due each second; return 1 if the serve of several doors is gone
 guard_second() {
   # Seconds that waited in the pipe count as one
   clock_read
   [ "${now%??}" != "$guard_last" ] || return 0
   guard_last=${now%??} guard_now=$((guard_now + 1))
-  [ -z "$launch_parent" ] || ! owner_dead "$launch_parent" || return 1
+  [ -z "$serve_parent" ] || ! owner_dead "$serve_parent" || return 1
   guard_checkpoint
   # If there are many, look at some each second, in turn
   # shellcheck disable=SC2086 # PIDs
@@ -183,11 +186,11 @@ guard_look() {
     guard_put
     return 0 ;;
   esac
-  if [ "$launch_idle" -eq 0 ]; then
+  if [ "$serve_idle" -eq 0 ]; then
     :
-  elif [ $((guard_now - guard_slow)) -ge $((launch_idle * 10)) ]; then
+  elif [ $((guard_now - guard_slow)) -ge $((serve_idle * 10)) ]; then
     guard_ends slow
-  elif [ $((guard_now - guard_quiet)) -ge "$launch_idle" ]; then
+  elif [ $((guard_now - guard_quiet)) -ge "$serve_idle" ]; then
     # A slow client reads long before the handler can write more
     door_socket "$guard_pid" 1
     if [ -n "$door_inode" ] && door_row && [ "$door_unsent" != "$guard_unsent" ]; then
@@ -232,18 +235,18 @@ guard_ncat_says() {
   case $1 in
   *'Version '* | *'Connection from '* | *'Connection reset '*) return ;;
   *'Listening on '*)
-    [ -z "$launch_group" ] ||
-      { chgrp "$launch_group" "$launch_unix" && chmod 660 "$launch_unix"; } ||
-      { guard_code=77; guard_say "cannot give $launch_unix to the group $launch_group"; stop 0; }
+    [ -z "$serve_group" ] ||
+      { chgrp "$serve_group" "$serve_unix" && chmod 660 "$serve_unix"; } ||
+      { guard_code=77; guard_say "cannot give $serve_unix to the group $serve_group"; stop 0; }
     [ -n "$guard_told" ] ||
-      guard_say "$launch_door door on ${launch_unix:-$launch_address port $launch_port}"
+      guard_say "$serve_door door on ${serve_unix:-$serve_address port $serve_port}"
     guard_told=1
     return ;;
   *'already in use'*) guard_code=75 ;;
   *'ermission denied'*) guard_code=77 ;;
   'New connection denied'*)
     # Without -k, it has closed its listener, and would wait for ever
-    [ -n "$launch_keep" ] || {
+    [ -n "$serve_keep" ] || {
       read -r guard_server guard_rest <"/proc/$guard_group/task/$guard_group/children"
       read -r guard_server guard_rest <"/proc/$guard_server/task/$guard_server/children"
       kill -TERM "$guard_server"

@@ -35,13 +35,14 @@ shell_reset() {
   why='' lock_held='' take_stop='' take_lost='' slip_locked='' body_cut=''
   # A body from this size on is removed at once, and not by the sweep
   large_body=262144
+  # FLATQ_PROC is how tests give another clock and boot; what is about processes reads /proc
   : "${FLATQ_PROC:=/proc}" "${FLATQ_DOOR:=}" "${FLATQ_RANGE:=1000}" "${FLATQ_QUEUE:=default}"
   if [ -z "$FLATQ_DOOR${shell_quiet:-}" ]; then
     # A program would take a file that it opens for the standard stream that is closed
     command exec 5>&2 || exit 74
     exec 2>/dev/null
     for shell_stream in 1 0; do
-      [ -e "/proc/self/fd/$shell_stream" ] || { need engine/usage; shell_closed "$shell_stream"; }
+      [ -e "/proc/self/fd/$shell_stream" ] || { need cli/usage; shell_closed "$shell_stream"; }
     done
     shell_quiet=5
   fi
@@ -63,7 +64,7 @@ shell_reset() {
   *) die 64 'FLATQ_RANGE must be a number from 1 to 1000' ;;
   esac
   case " $*" in
-  *' --'[!\ ]*) [ -n "${long_words-}" ] || { need engine/long; long_main "$@"; } ;;
+  *' --'[!\ ]*) [ -n "${long_words-}" ] || { need cli/long; long_main "$@"; } ;;
   esac
 }
 
@@ -99,19 +100,19 @@ die() {
 trap_stop() {
   for trap_signal in HUP INT TERM; do
     # shellcheck disable=SC2064 # the names are put in now
-    trap "need engine/usage ${2:-}; $1 $trap_signal" "$trap_signal"
+    trap "need cli/usage ${2:-}; $1 $trap_signal" "$trap_signal"
   done
 }
 
 # usage [TEXT] - exit with the usage line
 usage() {
-  need engine/usage
+  need cli/usage
   usage_exit "$@"
 }
 
 # other_option - for the `*)` of getopts: print the help for -h, else exit with the usage line
 other_option() {
-  need engine/usage
+  need cli/usage
   [ "$option" != h ] || help
   option_odd
 }

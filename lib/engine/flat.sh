@@ -5,7 +5,8 @@
 # PRIORITY.FIRST.LAST.COUNT.TRIES.NONCE: first and last id, number of lines, how often the whole
 # file came back, which adds to the TRIES of its slips, and the nonce of its run. A line is the
 # slip's name, a tab and the body. Valid if and only if it has COUNT such lines, each with its
-# newline. A message of large_body bytes or more is alone in its file: no awk reads it.
+# newline. A fold leaves messages of 100,000 bytes or more in wal/. One of large_body bytes or more,
+# which push -l has brought, is alone in its file: no awk reads it.
 
 need engine/slip engine/lock engine/proof engine/sync
 
@@ -113,6 +114,7 @@ queue_fold() {
       [ $fold_count -lt $(((FLATQ_FOLD + 7) / 8)) ] || fold_some || return
       fold_names='' fold_count=0 fold_bytes=0 fold_priority=${fold_name%%.*}
     fi
+    # Not those of 100,000 bytes or more
     slip_parse "$fold_name" && [ ${#slip_size} -le 5 ] || continue
     fold_names="$fold_names $fold_name"
     fold_count=$((fold_count + 1)) fold_bytes=$((fold_bytes + slip_size))

@@ -3,7 +3,7 @@
 
 need engine/slip engine/clock engine/sync engine/bury
 
-# What moves is looked for again, but not for ever
+# How often a verb looks again for a message that moves
 looks='1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20'
 
 # receipt_find RECEIPT - find the message of a receipt QUEUE:ID.TRIES.NONCE, wherever it is: a
@@ -115,7 +115,7 @@ slip_move() {
   return $slip_code
 }
 
-# slip_rename TARGET - slip_move under the lock, if it needs that
+# slip_rename TARGET - rename `slip_path` to TARGET; if it has moved, follow it and try again
 slip_rename() {
   for move_try in 1 2 3 4 5 6; do
     rename_path "$slip_path" "$1"
@@ -140,9 +140,9 @@ slip_rename() {
   return $slip_code
 }
 
-# slip_follow TARGET - a fold, or the end of its delay, may have moved a message that nobody holds:
-# set `slip_path` to where it is. Return 66 if it is gone or has another name, or if TARGET is in
-# wal/ or delayed/, to which nothing moves back from head/ (I2); else as message_find
+# slip_follow TARGET - set `slip_path` to where the message is now: a fold, or the end of its delay,
+# may have moved one that nobody holds. Return 66 if it is gone or has another name, or if TARGET is
+# in wal/ or delayed/, to which nothing moves back from head/ (I2); else as message_find
 slip_follow() {
   case $slip_path.$1 in
   "$q"/out/* | *."$q"/wal/* | *."$q"/delayed/*) return 66 ;;

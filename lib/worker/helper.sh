@@ -2,7 +2,7 @@
 # over, and kills the command when the worker is gone
 #
 # Before a job (worker/job.sh) begins, it names itself to the helper on 3, by a line PID SINCE QUEUE
-# SLIP LEASE END: SINCE is a time at which it had started, SLIP the slip as its name begins in out/,
+# SLIP LEASE END: SINCE is a time by which it had started, SLIP the slip as its name begins in out/,
 # END when the command is to end (999999999999: never). The helper, `work --helper`, watches that
 # job until it is over, says so to the worker on 4 if it was killed, and reads the next line.
 #

@@ -114,7 +114,7 @@ work_end() {
   if [ -n "$work_abort" ]; then
     # A shell that dies of a signal may not run its EXIT trap
     [ -z "$work_pid_file" ] || pid_file_remove
-    need engine/usage
+    need cli/usage
     end_by "$work_abort"
   fi
   exit "$work_exit"

@@ -228,7 +228,7 @@ def test_the_guard_hears_of_the_next_request_after_the_checkpoint(flatq):
     """What the checkpoint reads would count as a request line that is too long: 414."""
     push(flatq, b"x", "q")
     flatq.env |= {"FLATQ_RANGE": "2", "FLATQ_FOLD": "1"}
-    process = flatq.start("http", "launch", "", preexec_fn=lambda: os.dup2(1, 3), pass_fds=(3,))
+    process = flatq.start("http", "serve", "", preexec_fn=lambda: os.dup2(1, 3), pass_fds=(3,))
     process.stdin.write(request("POST", "/queue?group-id=g", b"y"))
     process.stdin.flush()
     said = b""

@@ -1,4 +1,4 @@
-# doors/remote.sh - a verb through a line door elsewhere: flatq -H HOST:PORT, unix:PATH, ssh://HOST
+# cli/remote.sh - a verb through a line door elsewhere: flatq -H HOST:PORT, unix:PATH, ssh://HOST
 #
 # A request begins with `@NONCE@`, by ssh with `@@NONCE@` (lib/handler), so that the last line of
 # the answer shows whether it was cut off. A pop is a reserve and, once the message is written out
@@ -15,7 +15,7 @@ remote() {
   remote_directory='' remote_pid='' remote_watcher='' remote_noted='' remote_asked='' \
     remote_held='' remote_total=0 request=''
   case " $*" in
-  *' --'[!\ ]*) need engine/long; long_read "$FLATQ_VERB" "$@"; eval "set -- $long_words" ;;
+  *' --'[!\ ]*) need cli/long; long_read "$FLATQ_VERB" "$@"; eval "set -- $long_words" ;;
   esac
   remote_host_read
   remote_look "$@"
@@ -98,7 +98,7 @@ remote_look() {
   [ "$remote_left" != 0 ] || die 65 '-n takes a number from 1'
   case $FLATQ_VERB.${2-} in
   push.--) need engine/input; shift 2; input_text "$@"; remote_text=1 ;;
-  push.*) [ ! -t 0 ] || { need engine/usage; usage_terminal; } ;;
+  push.*) [ ! -t 0 ] || { need cli/usage; usage_terminal; } ;;
   esac
   case " $handler_verbs " in
   *" $FLATQ_VERB "*) ;;
@@ -293,7 +293,7 @@ remote_show() {
   *) set -- '' ;;
   esac
   [ -n "$1" ] && [ -t 1 ] || { remote_print; return; }
-  need engine/table
+  need cli/table
   table_print "$1" remote_print
 }
 

@@ -1,4 +1,4 @@
-# engine/usage.sh - how a verb ends early: usage, help, closed standard streams, a signal
+# cli/usage.sh - how a verb ends early: usage, help, closed standard streams, a signal
 
 # usage_exit [TEXT [HINT]] - exit with the usage line. `make install` makes a command of flatq alone
 usage_exit() {

@@ -1,7 +1,7 @@
-# engine/complete.sh - what the next word of a command line can be, by the headers: for `flatq
+# cli/complete.sh - what the next word of a command line can be, by the headers: for `flatq
 # --complete` (lib/completion/)
 
-need engine/queues engine/usage
+need engine/queues cli/usage
 
 # complete_words WORD ... - print what the last WORD can become: each, a tab, and what it means
 complete_words() {

@@ -1,4 +1,4 @@
-# engine/python.sh - run the verbs that are written in Python: find the interpreter and the package
+# cli/python.sh - run the verbs that are written in Python: find the interpreter and the package
 
 # python_option - add the option that getopts has found to python_words, with its number
 python_option() {

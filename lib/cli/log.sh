@@ -1,4 +1,4 @@
-# engine/log.sh - read the queues' logs, while others write them, and the checkpoint renames `log`
+# cli/log.sh - read the queues' logs, while others write them, and the checkpoint renames `log`
 # to log.TIME. A log is known by its inode; a line that has not the form of an event is not shown
 
 need engine/queues engine/proof engine/piped
@@ -110,7 +110,7 @@ log_cut() {
 log_read() {
   printf '%s\n' "$log_state" "$log_listing" whole | FLATQ_DIR=$FLATQ_DIR awk \
     -v "json=${log_json:-}" -v "last=$log_last" -v "since=$log_since" -v "only=$log_id" \
-    -f "$lib/engine/date.awk" -f "$lib/engine/log.awk" 2>&3
+    -f "$lib/cli/date.awk" -f "$lib/cli/log.awk" 2>&3
 }
 
 # log_wait - wait for a second, and return 1; 0: standard output is a pipe that nobody reads, whose

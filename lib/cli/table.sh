@@ -1,4 +1,4 @@
-# engine/table.sh - what a verb prints, as a table or, for programs, as JSON
+# cli/table.sh - what a verb prints, as a table or, for programs, as JSON
 
 need engine/piped
 
@@ -7,7 +7,7 @@ table_print() {
   table_lines=$(shift; "$@") || exit
   # The last line proves that all came (R6)
   [ -z "$table_lines" ] || printf '%s\n=\n' "$table_lines" | awk -v "form=$1" \
-    -f "$lib/engine/date.awk" -f "$lib/engine/table.awk" || die 74 'the table could not be printed'
+    -f "$lib/cli/date.awk" -f "$lib/cli/table.awk" || die 74 'the table could not be printed'
 }
 
 # json_print NAMES COMMAND ... - print COMMAND's lines as json_lines does, or end as COMMAND does

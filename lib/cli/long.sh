@@ -1,6 +1,6 @@
-# engine/long.sh - long options: read only if a word begins with `--`
+# cli/long.sh - long options: read only if a word begins with `--`
 
-need engine/usage
+need cli/usage
 
 # long_main WORD ... - as main, with letters in place of long names; then exit
 long_main() {
