@@ -1,9 +1,9 @@
 # engine/count.sh - count the messages of queues by their states
 
-need engine/proof
+need engine/proof engine/queues
 
-# queue_count - set count_urgent (priorities below 1024), count_ready, count_delayed,
-# count_reserved, count_buried, count_said (these and `end`) and count_total (without buried ones);
+# queue_count - set count_ready, count_delayed, count_reserved, count_buried, count_total (without
+# buried ones), and count_said: the ready ones with a priority below 1024, these four, and `end`.
 # 74: unknown. A message that moves meanwhile is counted once
 queue_count() {
   # shellcheck disable=SC2086 # places
@@ -13,7 +13,7 @@ queue_count() {
   # shellcheck disable=SC2086 # five numbers
   set -- $count_said
   [ "${6:-}" = end ] || { why="queue '$queue': cannot be counted"; return 74; }
-  count_urgent=$1 count_ready=$2 count_delayed=$3 count_reserved=$4 count_buried=$5
+  count_ready=$2 count_delayed=$3 count_reserved=$4 count_buried=$5
   count_total=$((count_ready + count_delayed + count_reserved))
 }
 
@@ -54,6 +54,30 @@ queues_count() {
   done
   [ $counts_code -eq 0 ] || why=$counts_why
   return $counts_code
+}
+
+# counted_queues FUNCTION QUEUE ... - call `FUNCTION READY DELAYED RESERVED BURIED` for each that
+# exists, which is open then; return the code of one that failed, with its `why`
+counted_queues() {
+  counted_function=$1
+  shift
+  queues_count "$@"
+  counted_code=$? counted_why=$why
+  # shellcheck disable=SC2086 # words
+  set -- $counts
+  while [ $# -gt 0 ]; do
+    name_from_disk "$2"
+    queue_open "$name_queue" && "$counted_function" "$4" "$5" "$6" "$7"
+    counted_one=$?
+    case $counted_one in
+    # RACE: 66: it was dropped meanwhile
+    0 | 66) ;;
+    *) counted_code=$counted_one counted_why=$why ;;
+    esac
+    shift 8
+  done
+  [ $counted_code -eq 0 ] || why=$counted_why
+  return $counted_code
 }
 
 # count_awk [many] - a filter from the paths of each queue, `lock` being the last, to its numbers;
