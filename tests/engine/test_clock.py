@@ -61,7 +61,7 @@ def test_what_processes_of_an_earlier_boot_have_left(flatq, spool, clock):
     owner = f"{os.getpid()}-999999999999"
     left = [spool / path for path in (f".wait/{owner}.0123456789ab",
         f".doors/wait/{owner}.0123456789ab", f"q/wait/{owner}.0123456789ab",
-        f".doors/{owner}/began", f".drop.0123456789ab.{owner}/conf",
+        f".doors/{owner}/guard", f".drop.0123456789ab.{owner}/conf",
         f".ids.old.0123456789ab.{owner}/1000")]
     for path in left:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -116,7 +116,7 @@ pause-time-left: $paused_left"
 stats_all() {
   tubes_count && stats_sums stats "$FLATQ_MOST_BYTES" || return
   stats_left=0
-  read -r stats_began <"$door_instance/began" && time_left "$now" "$stats_began"
+  [ "$door_of" = 0 ] || time_left "$now" "${door_of#*-}"
   stats_drains=false
   [ ! -e "$door_instance/draining" ] || stats_drains=true
   # NAME VERSION MACHINE, and only VERSION has blanks
