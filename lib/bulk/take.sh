@@ -9,7 +9,7 @@ need engine/piped bulk/batch
 # bulk_choose MOST QUEUE ... - move up to MOST messages of the first queue that has any into a
 # batch; set `batch`, bulk_got, bulk_names and, for single messages, bulk_ids. As take_message
 bulk_choose() {
-  bulk_most=$1 take_looked=
+  bulk_most=$1 take_looked=0
   shift
   while :; do
     take_pick "$@" || return

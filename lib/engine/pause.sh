@@ -51,14 +51,14 @@ pause_set() {
     wake "$q/wait" 999999999
     return
   fi
-  pause_text='- - 4294967295' pause_tries=
+  pause_text='- - 4294967295' pause_tries=0
   [ -z "$1" ] || { clock_add "$1" "$now"; pause_text="$later $boot $1"; }
   # CRASH: a power cut must not leave `tended` with a part of `paused`, which is no end of the pause
   file_put paused "$pause_text" && sync_paths "$q/paused" || { disk_failed "$q"; return; }
   until mkdir "$q/tended" || [ -d "$q/tended" ]; do
     # RACE: a take may write the file again
-    [ ${#pause_tries} -lt 100 ] && rm -f "$q/tended" || { disk_failed "$q"; return; }
-    pause_tries=1$pause_tries
+    [ $pause_tries -lt 100 ] && rm -f "$q/tended" || { disk_failed "$q"; return; }
+    pause_tries=$((pause_tries + 1))
   done
   sync_paths "$q"
 }

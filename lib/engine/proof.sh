@@ -112,8 +112,8 @@ take_nothing() {
   *) return $take_code ;;
   esac
   # RACE: a message came meanwhile, and is gone now. Repeat, but not for ever
-  [ ${#take_looked} -lt 20 ] || { not_listed; return; }
-  take_looked=1$take_looked
+  [ "$take_looked" -lt 20 ] || { not_listed; return; }
+  take_looked=$((take_looked + 1))
   clock_read
 }
 

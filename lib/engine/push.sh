@@ -163,7 +163,7 @@ push_commit() {
   pad "$push_priority" 0000000000
   slip_priority=$padded slip_tries=0 slip_nonce=0 slip_lease=$push_lease
   push_expires "$push_delay" || return
-  slip_born=$epoch_time slip_counts=0-0-0-0 push_again=''
+  slip_born=$epoch_time slip_counts=0-0-0-0 push_again=0
   slip_format
   while :; do
     push_place=$q/wal

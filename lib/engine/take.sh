@@ -51,7 +51,7 @@ scan_least() {
 # in out/. Returns 66 if it is proved that nothing is ready, 69 if all are closed and nothing is
 # ready or delayed
 take_message() {
-  take_owner=$1 take_lease=$2 take_looked=
+  take_owner=$1 take_lease=$2 take_looked=0
   shift 2
   while :; do
     take_pick "$@" || return

@@ -12,7 +12,7 @@ need engine/clock
 
 # window_make DIRECTORY - set `place` to this directory of delayed/ or buried/, and create it
 window_make() {
-  place=$q/$1 window_tries=
+  place=$q/$1 window_tries=0
   while [ ! -d "$place" ]; do
     # Without -p, which would make a dropped queue again
     mkdir "${place%/*}" "$place" && continue
@@ -21,8 +21,8 @@ window_make() {
     drop_wait
     window_code=$?
     [ $window_code -le 1 ] || return $window_code
-    [ ${#window_tries} -lt 5 ] || { disk_failed "${place%/*/*}"; return; }
-    window_tries=1$window_tries
+    [ $window_tries -lt 5 ] || { disk_failed "${place%/*/*}"; return; }
+    window_tries=$((window_tries + 1))
   done
 }
 

@@ -24,8 +24,8 @@ push_slip_again() {
   push_code=$?
   [ $push_code -eq 1 ] || return "$push_code"
   # RACE: another verb may have removed an empty directory of delayed/, or a drop wal/
-  [ ${#push_again} -lt 5 ] || { disk_failed "$push_place"; return; }
-  push_again=1$push_again
+  [ "$push_again" -lt 5 ] || { disk_failed "$push_place"; return; }
+  push_again=$((push_again + 1))
 }
 
 # push_unknown - set `why`, and return 74

@@ -6,9 +6,9 @@ need engine/queues engine/lock engine/take engine/reclaim engine/state engine/pr
 # return 66 if nothing is free. Look without the lock and take under it: so one of two doors gets it
 groups_take() {
   clock_read
-  take_owner=0 take_lease=$1 groups_out='' groups_looks='' groups_failed=66 groups_why=
+  take_owner=0 take_lease=$1 groups_out='' groups_looks=0 groups_failed=66 groups_why=
   # RACE: what one look has seen is gone at the next: repeat, but not for ever
-  while [ ${#groups_looks} -lt 20 ]; do
+  while [ $groups_looks -lt 20 ]; do
     [ -z "$group_any" ] || groups_all each_queue
     groups_first
     if [ -n "$group_first" ]; then
@@ -24,7 +24,7 @@ groups_take() {
         esac
         continue
       fi
-    elif [ -n "$groups_looks" ]; then
+    elif [ "$groups_looks" -gt 0 ]; then
       groups_nothing
       group_code=$?
       case $group_code in
@@ -33,7 +33,7 @@ groups_take() {
       *) return $group_code ;;
       esac
     fi
-    groups_looks=1$groups_looks
+    groups_looks=$((groups_looks + 1))
   done
   why='the groups cannot be listed'
   return 74

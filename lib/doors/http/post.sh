@@ -56,7 +56,7 @@ post_message() {
 # door_body_end - the message is read: set body_whole, md5, and push_key if none was given. The sums
 # are made side by side; each left side of a pipe writes a word when it has finished (R6)
 door_body_end() {
-  body_whole=1 sums_whole=
+  body_whole=1 sums_whole=0
   set -- md5sum
   [ "$push_key" != \$ ] || { set -- md5sum sha256sum; push_key=; }
   sums=$({
@@ -67,11 +67,11 @@ door_body_end() {
   } 7>&1)
   for sum in $sums; do
     case ${#sum} in
-    5) sums_whole=1$sums_whole ;;
+    5) sums_whole=$((sums_whole + 1)) ;;
     32) md5=$sum ;;
     64) push_key=$sum ;;
     esac
   done
-  [ ${#sums_whole} -eq $# ] && [ -n "$md5" ] && [ -n "$push_key" ] ||
+  [ $sums_whole -eq $# ] && [ -n "$md5" ] && [ -n "$push_key" ] ||
     { why="$* is missing, or did not get all of its input"; return 74; }
 }
