@@ -6,8 +6,8 @@
 
 need engine/lock engine/clock
 
-# queue_paused - return whether $q is paused; set paused_until, paused_seconds, and paused_left: the
-# seconds that are left, or 0. Reads `now`
+# queue_paused - return whether $q is paused, or 74; set paused_until, paused_seconds, and
+# paused_left: the seconds that are left, or 0. Reads `now`
 queue_paused() {
   paused_left=0 paused_until='' paused_boot='' paused_seconds=0
   # One look, or read, that failed is no absence; two reads are none without proof (R1)
@@ -15,7 +15,7 @@ queue_paused() {
   read -r paused_until paused_boot paused_seconds <"$q/paused" ||
     read -r paused_until paused_boot paused_seconds <"$q/paused" || {
     need engine/proof
-    absent "$q/paused" || paused_until=- paused_boot=- paused_seconds=4294967295
+    absent "$q/paused" || { why="queue '$queue': cannot read paused"; return 74; }
   }
   case $paused_until.$paused_boot in
   -.-) paused_left=$paused_seconds; return 0 ;;
@@ -32,13 +32,13 @@ queue_paused() {
 # pause_look - for a take that cannot write `tended`: set tend_paused if the queue is paused; end a
 # pause that is over, under the lock. RACE: another verb may have paused the queue anew
 pause_look() {
-  if queue_paused; then
-    tend_paused=1
-  elif [ -n "$lock_held" ]; then
-    rmdir "$q/tended" || :
-  elif [ -d "$q/tended" ]; then
-    under_lock pause_look
-  fi
+  queue_paused
+  case $?.$lock_held in
+  0.*) tend_paused=1 ;;
+  74.*) return 74 ;;
+  *.?*) rmdir "$q/tended" || : ;;
+  *) [ ! -d "$q/tended" ] || under_lock pause_look ;;
+  esac
 }
 
 # pause_set SECONDS - under the lock, pause $q for SECONDS; empty: without an end; 0: resume it.
