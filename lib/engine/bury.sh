@@ -6,13 +6,17 @@ tries_over() {
   [ "${1:-$queue_most_tries}" != 0 ] && [ "$slip_tries" -ge "${1:-$queue_most_tries}" ]
 }
 
-# reason_check REASON - exit unless a message can be buried with this REASON
-reason_check() {
+# reason_good REASON - return whether a message can be buried with this REASON
+reason_good() {
   case $1 in
-  '' | *[!A-Za-z0-9_-]*) ;;
-  *) [ ${#1} -gt 40 ] || return 0 ;;
+  '' | *[!A-Za-z0-9_-]*) return 1 ;;
   esac
-  die 65 '-r takes at most 40 letters, digits, - and _'
+  [ ${#1} -le 40 ]
+}
+
+# reason_check REASON - exit unless it is good
+reason_check() {
+  reason_good "$1" || die 65 '-r takes at most 40 letters, digits, - and _'
 }
 
 # message_bury PRIORITY REASON - set `slip_path` aside, with PRIORITY; empty: its own. Durable when

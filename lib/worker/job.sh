@@ -53,16 +53,17 @@ job_run() {
   job_judge
   [ -z "$job_reason" ] || job_keep
   exec 7>&-
-  # The spool is no place where job_litter looks
-  [ "$job_place" != "$q/tmp" ] || rm -f "$job_place/$work_owner.pipe.flatq"
+  # What a killed job has started may still use it. And job_litter does not look in the spool
+  if [ -n "$job_gone" ] || [ "$job_place" = "$q/tmp" ]; then
+    rm -f "$job_place/$work_owner.pipe.flatq"
+  fi
   [ ! -f "$FLATQ_REASON" ] || job_named
 }
 
 # job_named - set job_given to the reason that a command gave, which exited by itself
 job_named() {
   case $job_reason in exit-*) read -r job_given <"$FLATQ_REASON" || : ;; esac
-  case $job_given in *[!A-Za-z0-9_-]*) job_given= ;; esac
-  [ ${#job_given} -le 40 ] || job_given=
+  reason_good "$job_given" || job_given=
   rm -f "$FLATQ_REASON"
 }
 
@@ -79,7 +80,7 @@ job_keeps() {
 # job_keep - keep it as a note, which may be missing
 job_keep() {
   [ -d "$q/why" ] || mkdir "$q/why"
-  cat </proc/self/fd/7 >"$q/why/$slip_id" || :
+  tail -c 4096 </proc/self/fd/7 >"$q/why/$slip_id" || :
 }
 
 # job_start COMMAND ... - start the job, with its line for the helper. It outlives signals to its
@@ -95,21 +96,21 @@ job_start() {
       pipe=$3 state=Z turn=0
       shift 3
       exec 3>&- 8>&5
+      # Without it, the command goes on
+      [ -z "$pipe" ] || command exec 8<>"$pipe" || pipe=
       [ -z "$pipe" ] || {
-        exec 8<>"$pipe"
         {
           trap "" HUP INT QUIT TERM
           exec </proc/self/fd/8 8>&-
-          # Most commands write nothing: this costs no program until a line is there
-          IFS= read -r line && line="$line
-"
-          [ -z "$line" ] || {
-            printf "%s" "$line" >&5
-            { printf "%s" "$line"; exec tee /proc/self/fd/9 9>&1 >&5; } | tail -c 4096 >&7
+          # Most commands write nothing, and need no tee and no tail
+          dd bs=1 count=1 >&7
+          [ ! -s /proc/self/fd/7 ] || {
+            cat </proc/self/fd/7 >&5
+            tee /proc/self/fd/9 9>&1 >&5 | tail -c 4096 >&7
           }
         } &
         # From here on, who writes gets SIGPIPE if tee is gone
-        exec 8>"$pipe"
+        command exec 8>"$pipe"
         state=
       }
       (exec "$@" <&6 6<&- 2>&8 4<&- 5>&- 7>&- 8>&-)

@@ -243,17 +243,38 @@ def test_what_a_failed_command_said_is_kept(shell, flatq, spool):
     kept = spool / f"default/why/{number:012}"
     for option, said in (("-k", b""), ("-e", b"x" * 4090 + b"\xff last")):
         done = flatq("work", "-w", "0", "-n", "1", option, "-d", "0", "-m", "2", "--", "sh", "-c",
-            "printf '%5000s\\377 last' '' | tr ' ' x >&2; exit 3", check=0)
-        assert done.err.startswith(b"x" * 5000 + b"\xffxlast"), done
+            "printf '\\0%3000000s\\377 last' '' | tr ' ' x >&2; exit 3", check=0)
+        assert done.err.startswith(b"\0" + b"x" * 3000000 + b"\xffxlast"), done.err[:99]
         assert (kept.read_bytes() if kept.exists() else b"") == said.replace(b" ", b"x")
     for command, said in (("trap 'echo term >&2; exit 1' TERM; sleep 60; :", b"term\n"),
-            ("sleep 9 & exit 3", b"")):
+            ("sleep 3 & exit 3", b"")):
         flatq("kick", check=0)
         flatq("work", "-w", "0", "-m", "1", "-x", "2", "--", "sh", "-c", command, check=0)
         assert kept.read_bytes()[-5:] == said
     flatq("delete", "-s", "buried", "default", check=0)
     flatq("wal", check=0)
     assert not kept.exists()
+
+
+@pytest.mark.shells
+def test_what_a_killed_job_has_left_says_nothing_of_the_next(shell, flatq, spool, tmp_path):
+    """The first job's shell is killed, and what it has started in a session of its own writes to
+    the same standard error while the second one runs."""
+    first, second = push(flatq, b"first"), push(flatq, b"second")
+    flatq("work", "-w", "0", "-m", "1", "--", "sh", "-c", f"""cd {tmp_path}
+        read -r name || :
+        if [ "$name" = first ]; then
+            trap "" PIPE
+            setsid sh -c 'until [ -e began ]; do sleep 0.01; done; echo first >&2; >done' &
+            kill -9 $PPID
+            sleep 60
+        fi
+        >began
+        until [ -e done ]; do sleep 0.01; done
+        echo second >&2
+        exit 3""", check=0)
+    assert listed(flatq) == [(first, "buried", 1, "signal-9"), (second, "buried", 1, "exit-3")]
+    assert (spool / f"default/why/{second:012}").read_bytes() == b"second\n"
 
 
 def test_nobody_reads_what_the_worker_passes_on(shell, flatq):
