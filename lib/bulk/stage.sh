@@ -33,9 +33,6 @@ stage_room() {
   queue_conf || return
   bound_allows "$2" || return
   queue_room "$2"
-  stage_code=$?
-  [ $stage_code -ne 66 ] || { why="queue '$queue' is full"; return 75; }
-  return $stage_code
 }
 
 # stage_enter QUEUE STAGE NONCE COUNT BYTES FIRST WAIT - move what is in STAGE into the queue, as

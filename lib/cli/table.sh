@@ -2,20 +2,26 @@
 
 need engine/piped
 
-# table_print messages|queues|stat COMMAND ... - print COMMAND's lines as a table
+# table_print messages|queues|stat COMMAND ... - print COMMAND's lines as a table; end as it does
+# if it fails
 table_print() {
-  table_lines=$(shift; "$@") || exit
+  table_lines=$(shift; "$@")
+  table_code=$?
   # The last line proves that all came (R6)
   [ -z "$table_lines" ] || printf '%s\n=\n' "$table_lines" | awk -v "form=$1" \
     -f "$lib/cli/date.awk" -f "$lib/cli/table.awk" || die 74 'the table could not be printed'
+  [ $table_code -eq 0 ] || exit $table_code
 }
 
-# json_print NAMES COMMAND ... - print COMMAND's lines as json_lines does, or end as COMMAND does
+# json_print NAMES COMMAND ... - print COMMAND's lines as json_lines does, and end as COMMAND does
+# if it fails
 json_print() {
-  json_said=$(shift; "$@") || exit
+  json_said=$(shift; "$@")
+  json_code=$?
   # busybox's awk hides that it could not write
   [ -z "$json_said" ] || piped cat json_lines "$1" printf '%s\n' "$json_said" ||
     die 74 'the JSON could not be printed'
+  [ $json_code -eq 0 ] || exit $json_code
 }
 
 # json_lines NAMES COMMAND ... - print an object for each of COMMAND's lines. The words of a line

@@ -20,7 +20,7 @@ push_enter() {
     [ -z "$wait_late" ] || wake "$q/room"
     [ -z "$take_stop" ] || { why='the client is gone'; return 75; }
   fi
-  [ $push_code -ne 66 ] || { why="queue '$queue' is full"; return 75; }
+  [ $push_code -ne 66 ] || return 75
   [ $push_code -eq 0 ] && [ -z "$push_dup" ] || return $push_code
   # Before the slip is created; afterwards key_confirm
   [ -z "$push_key" ] || { need engine/key; key_enter; }
@@ -45,7 +45,7 @@ push_try() {
   fi
   queue_room "$push_need"
   push_code=$?
-  [ $push_code -ne 66 ] || unlock_queue
+  [ $push_code -ne 75 ] || { unlock_queue; return 66; }
   return $push_code
 }
 
@@ -55,10 +55,10 @@ bound_allows() {
     { why="queue '$queue' has a bound below $1 messages"; return 75; }
 }
 
-# queue_room NEED - under the lock, return 0 if the bound has room for NEED messages, 66 if not; 74.
+# queue_room NEED - under the lock, return 0 if the bound has room for NEED messages, 75 if not; 74.
 # Settled messages take no room; those whose delay or lease is over count
 queue_room() {
   [ "$queue_bound" != 0 ] || return 0
   queue_count || return
-  [ $((count_total + $1)) -le "$queue_bound" ] || return 66
+  [ $((count_total + $1)) -le "$queue_bound" ] || { why="queue '$queue' is full"; return 75; }
 }

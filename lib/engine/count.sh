@@ -9,7 +9,7 @@ queue_count() {
   # shellcheck disable=SC2086 # places
   find_names $count_places \( ! -type d -o -path 'claimed/*/*' \) \
     ! -name '~' ! -name '*[!!-~]*' || return
-  count_said=$(printf '%s\n' "$names" lock | count_awk)
+  count_said=$({ printf '%s\n' "$names" && printf 'lock\n'; } | count_awk)
   # shellcheck disable=SC2086 # five numbers
   set -- $count_said
   [ "${6:-}" = end ] || { why="queue '$queue': cannot be counted"; return 74; }
@@ -34,14 +34,11 @@ queues_count() {
       count_some="$count_some $1"
       shift
     done
-    # shellcheck disable=SC2086 # paths without blanks
+    # shellcheck disable=SC2086 # paths without blanks, words
     names=$(cd "$FLATQ_DIR" && exec find $count_paths \( ! -type d -o -path './*/claimed/*/*' \) \
       ! -name '~' ! -name '*[!!-~]*' 9>&-) &&
-      count_said=$(printf '%s\n' "$names" = | count_awk many) && {
-        counts="$counts$count_said
-"
-        continue
-      }
+      count_said=$({ printf '%s\n' "$names" && printf '=\n'; } | count_awk many) &&
+      count_whole $count_said && { counts=$counts${count_said%whole*}; continue; }
     for count_queue in $count_some; do
       queue_open "$count_queue" && queue_count
       case $? in
@@ -78,6 +75,12 @@ counted_queues() {
   done
   [ $counted_code -eq 0 ] || why=$counted_why
   return $counted_code
+}
+
+# count_whole WORD ... - return whether the words of count_said are those of as many lines as the
+# last one says: busybox's awk hides that it could not write
+count_whole() {
+  is_number "${count_said##*whole }" 999999 && [ $# -eq $((8 * number + 2)) ]
 }
 
 # count_awk [many] - a filter from the paths of each queue, `lock` being the last, to its numbers;
@@ -117,12 +120,13 @@ count_awk() {
         count[state[key]] += size[key]
         if (state[key] == "ready" && urgent[key]) count["urgent"] += size[key]
       }
+      rows++
       printf "%s%d %d %d %d %d end\n", queue, count["urgent"], count["ready"], count["delayed"],
         count["reserved"], count["buried"]
       split("", state); split("", settled); split("", unfolding); split("", unfolded)
       split("", run); split("", count)
     }
-    END { exit many && !whole }'
+    END { if (whole) print "whole", rows + 0 }'
 }
 
 # queue_oldest - set `oldest` to the age of the oldest ready message, in seconds; 0: none. Reads the
@@ -131,18 +135,22 @@ queue_oldest() {
   clock_read
   clock_epoch "$now"
   oldest_born=$epoch_time oldest_seen=.
-  for oldest_path in "$q"/wal/* "$q"/head/*/* "$q"/queue/*/*; do
-    case $oldest_path in
-    */'*' | "$oldest_seen"*) continue ;;
-    esac
-    oldest_name=${oldest_path##*/}
-    oldest_seen=${oldest_path%"$oldest_name"}${oldest_name%%.*}.
-    case $oldest_name in
-    *.*.*.*.*.*.*) ;;
-    *) IFS='	' read -r oldest_name oldest_rest <"$oldest_path" ;;
-    esac
-    slip_parse "$oldest_name" || continue
-    ! [ "$slip_born" \< "$oldest_born" ] || oldest_born=$slip_born
+  for oldest_turn in 1 2; do
+    for oldest_path in "$q"/wal/* "$q"/head/*/* "$q"/queue/*/*; do
+      case $oldest_path in
+      */'*' | "$oldest_seen"*) continue ;;
+      esac
+      oldest_name=${oldest_path##*/}
+      oldest_seen=${oldest_path%"$oldest_name"}${oldest_name%%.*}.
+      case $oldest_name in
+      *.*.*.*.*.*.*) ;;
+      *) IFS='	' read -r oldest_name oldest_rest <"$oldest_path" ;;
+      esac
+      slip_parse "$oldest_name" || continue
+      ! [ "$slip_born" \< "$oldest_born" ] || oldest_born=$slip_born
+    done
+    # One look that failed is no absence (R1)
+    [ "$oldest_seen" = . ] || break
   done
   # With the 1, 08 is not octal
   oldest=$(((1$epoch_time - 1$oldest_born) / 100))

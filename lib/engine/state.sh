@@ -172,9 +172,6 @@ slip_room() {
   # RACE: the queue may have got its bound just now
   bound_lock || return
   queue_room 1
-  slip_code=$?
-  [ $slip_code -ne 66 ] || { why="queue '$queue' is full"; return 75; }
-  return $slip_code
 }
 
 # bound_lock - take the lock if the queue has a conf; before the clock is read for a name (R5)
@@ -186,7 +183,7 @@ bound_lock() {
   fi
 }
 
-# bound_unlock - give the lock back, if bound_lock or slip_room has taken it
+# bound_unlock - give the lock back, if bound_lock has taken it
 bound_unlock() {
   [ -z "$slip_locked" ] || unlock_queue
   slip_locked=
@@ -242,7 +239,6 @@ slip_move_window() {
     [ $slip_code -eq 74 ] && [ -e "$slip_path" ] || break
   done
   [ "$slip_code" -eq 0 ] || return "$slip_code"
-  need engine/sync
   sync_moving "$place" "${place%/*}" "$q/$1"
 }
 

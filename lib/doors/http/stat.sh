@@ -54,7 +54,7 @@ stat_print() {
 # stat_row QUEUE - print `row QUEUE CLOSED OLDEST BOUND MOST-TRIES PAUSED`; add QUEUE to stat_queues
 stat_row() {
   queue_open "$1" || return
-  queue_conf || :
+  queue_conf || [ $? -ne 74 ] || return 74
   queue_oldest
   stat_queues="$stat_queues $1"
   stat_closed=true
