@@ -75,7 +75,8 @@ lint:
 bench:
 	@PYTHON='$(PYTHON)' tests/bin/need bench
 	@$(MAKE) -s venv || printf 'flatq: no .venv: measured without what PyPI has\n'
-	@exec $$(test -x $(VENV) && echo $(VENV) || echo $(PYTHON)) tests/bench/bench.py $(if $(PARENT),--parent '$(PARENT)') $(ROWS)
+	@python=$(VENV); [ -x "$$python" ] || python=$(PYTHON); \
+	  exec "$$python" tests/bench/bench.py $(if $(PARENT),--parent '$(PARENT)') $(ROWS)
 
 crash:
 	@PYTHON='$(PYTHON)' tests/bin/need test

@@ -14,7 +14,7 @@ batch_putback() {
 
 # batch_putback_locked DIRECTORY - batch_putback under the lock
 batch_putback_locked() {
-  need engine/flat engine/proof
+  need engine/flat
   # After a boot, messages come back although conf may be damaged (queue_after_boot)
   [ "$batch_why" = boot ] || queue_conf || return
   # A marker is created under the lock, so it does not come meanwhile
@@ -41,7 +41,7 @@ batch_putback_locked() {
 # batch_read DIRECTORY - set batch_bodies to the ids of the slips in a batch or segment, and
 # batch_keys to `KEY ID` of each key in it
 batch_read() {
-  need engine/flat engine/proof
+  need engine/flat
   names_in "$1" || return
   batch_bodies='' batch_keys='' batch_flats='' batch_lines=0
   for batch_name in $names; do
@@ -79,7 +79,6 @@ batch_remove() {
 
 # batch_sweep NAME - remove a settled batch
 batch_sweep() {
-  need engine/proof
   # CRASH: the batch may be removed already, and its marker not yet
   batch_read "$q/out/$1" || { absent "$q/out/$1"; return; }
   sync_paths "$q/done" "$q/out" "$q/out/$1" && keys_remove "$batch_keys" &&

@@ -2,8 +2,8 @@
 
 need engine/piped
 
-# table_print messages|queues|stat COMMAND ... - print COMMAND's lines as a table; end as it does
-# if it fails
+# table_print messages|queues|stat COMMAND ... - print COMMAND's lines as a table; exit with its
+# code if it fails
 table_print() {
   table_lines=$(shift; "$@")
   table_code=$?
@@ -13,8 +13,8 @@ table_print() {
   [ $table_code -eq 0 ] || exit $table_code
 }
 
-# json_print NAMES COMMAND ... - print COMMAND's lines as json_lines does, and end as COMMAND does
-# if it fails
+# json_print NAMES COMMAND ... - print COMMAND's lines as json_lines does; exit with its code if
+# it fails
 json_print() {
   json_said=$(shift; "$@")
   json_code=$?

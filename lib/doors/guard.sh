@@ -135,7 +135,7 @@ guard_ends() {
   guard_kill TERM
 }
 
-# guard_second - do what is due each second; return 1 if the serve of several doors is gone
+# guard_second - do what is due each second; return 1 if the parent of several doors is gone
 guard_second() {
   # Seconds that waited in the pipe count as one
   clock_read

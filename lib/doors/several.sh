@@ -1,8 +1,8 @@
-# doors/several.sh - serve several doors: start a serve for each
+# doors/several.sh - serve several doors: a process `serve` for each
 
 need engine/process cli/usage
 
-# several WORD ... - start a serve for each door, whose PID-TIME is in serve_doors; end when one
+# several WORD ... - start `serve` for each door, whose PID-TIME is in serve_doors; end when one
 # of them has ended
 several() {
   serve_doors=

@@ -20,9 +20,10 @@ push_enter() {
     [ -z "$wait_late" ] || wake "$q/room"
     [ -z "$take_stop" ] || { why='the client is gone'; return 75; }
   fi
+  # With the `why` of queue_room
   [ $push_code -ne 66 ] || return 75
   [ $push_code -eq 0 ] && [ -z "$push_dup" ] || return $push_code
-  # Before the slip is created; afterwards key_confirm
+  # Before the slip is created; afterwards push_commit confirms it
   [ -z "$push_key" ] || { need engine/key; key_enter; }
 }
 

@@ -35,7 +35,7 @@ shell_reset() {
   why='' lock_held='' take_stop='' take_lost='' slip_locked='' body_cut=''
   # A body from this size on is removed at once, and not by the sweep
   large_body=262144
-  # FLATQ_PROC is how tests give another clock and boot; what is about processes reads /proc
+  # For tests: FLATQ_PROC has another clock, boot and table of connections
   : "${FLATQ_PROC:=/proc}" "${FLATQ_DOOR:=}" "${FLATQ_RANGE:=1000}" "${FLATQ_QUEUE:=default}"
   if [ -z "$FLATQ_DOOR${shell_quiet:-}" ]; then
     # A program would take a file that it opens for the standard stream that is closed

@@ -2,9 +2,9 @@
 
 need engine/proof engine/queues
 
-# queue_count - set count_ready, count_delayed, count_reserved, count_buried, count_total (without
-# buried ones), and count_said: the ready ones with a priority below 1024, these four, and `end`.
-# 74: unknown. A message that moves meanwhile is counted once
+# queue_count - set count_ready, count_delayed, count_reserved and count_buried; count_total, the
+# first three; count_said: the ready ones with a priority below 1024, the four, and `end`. 74:
+# unknown. A message that moves meanwhile is counted once
 queue_count() {
   # shellcheck disable=SC2086 # places
   find_names $count_places \( ! -type d -o -path 'claimed/*/*' \) \
@@ -20,10 +20,10 @@ queue_count() {
 count_places='wal fold queue unfold head delayed out claimed buried done'
 
 # queues_count QUEUE ... - set `counts` to a line `count DIRECTORY URGENT READY DELAYED RESERVED
-# BURIED end` for each that exists; 74: one of them is unknown. One find looks at many; if it does
-# not see all, each is counted by itself
+# BURIED end` for each that exists, and counts_gone if one does not; 74: one is unknown. One find
+# looks at many; if it does not see all, each is counted by itself
 queues_count() {
-  counts='' counts_code=0
+  counts='' counts_code=0 counts_gone=
   while [ $# -gt 0 ]; do
     count_paths='' count_some=
     while [ $# -gt 0 ] && [ ${#count_paths} -lt 20000 ]; do
@@ -44,7 +44,7 @@ queues_count() {
       case $? in
       0) counts="${counts}count ${q##*/} $count_said
 " ;;
-      66 | 69) ;;
+      66 | 69) counts_gone=$why ;;
       *) counts_code=74 counts_why=$why ;;
       esac
     done
@@ -60,31 +60,39 @@ counted_queues() {
   shift
   queues_count "$@"
   counted_code=$? counted_why=$why
-  # shellcheck disable=SC2086 # words
-  set -- $counts
-  while [ $# -gt 0 ]; do
-    name_from_disk "$2"
-    queue_open "$name_queue" && "$counted_function" "$4" "$5" "$6" "$7"
+  IFS='
+'
+  for counted_line in $counts; do
+    IFS=$blanks
+    # shellcheck disable=SC2086 # words
+    counted_call $counted_line
     counted_one=$?
     case $counted_one in
-    # RACE: 66: it was dropped meanwhile
-    0 | 66) ;;
+    0) ;;
+    # RACE: it was dropped meanwhile
+    66 | 69) counts_gone=$why ;;
     *) counted_code=$counted_one counted_why=$why ;;
     esac
-    shift 8
   done
+  IFS=$blanks
   [ $counted_code -eq 0 ] || why=$counted_why
   return $counted_code
 }
 
-# count_whole WORD ... - return whether the words of count_said are those of as many lines as the
-# last one says: busybox's awk hides that it could not write
+# counted_call count DIRECTORY URGENT READY ... - call counted_function for this queue
+counted_call() {
+  name_from_disk "$2"
+  queue_open "$name_queue" && "$counted_function" "$4" "$5" "$6" "$7"
+}
+
+# count_whole WORD ... - return whether count_said, whose WORDs these are, has as many lines as its
+# last line says: busybox's awk hides that it could not write
 count_whole() {
   is_number "${count_said##*whole }" 999999 && [ $# -eq $((8 * number + 2)) ]
 }
 
 # count_awk [many] - a filter from the paths of each queue, `lock` being the last, to its numbers;
-# `many`: from ./DIRECTORY/PATH, up to a line `=`
+# `many`: from ./DIRECTORY/PATH, up to a line `=`; behind the numbers a line `whole LINES`
 count_awk() {
   exec awk -F / -v "many=${1:-}" '
     $0 == "=" { whole = 1; next }

@@ -74,11 +74,6 @@ key_enter() {
     disk_failed "$q/keys"
 }
 
-# key_confirm - confirm the key; without it, the next push with the key looks for the message
-key_confirm() {
-  printf 'yes\n' >>"$q/keys/$slip_key" || :
-}
-
 # key_read KEY - set key_id to the id in keys/KEY (empty: none), and key_is to `yes` if its slip
 # exists; 66: it is proved that there is no such key; 74
 key_read() {

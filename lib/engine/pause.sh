@@ -6,39 +6,38 @@
 
 need engine/lock engine/clock
 
-# queue_paused - return whether $q is paused, or 74; set paused_until, paused_seconds, and
-# paused_left: the seconds that are left, or 0. Reads `now`
+# queue_paused - set paused_left to the seconds that the pause of $q is left, 4294967295 without an
+# end, 0 if it is not paused; paused_until and paused_seconds. 74: unknown. Reads `now`
 queue_paused() {
   paused_left=0 paused_until='' paused_boot='' paused_seconds=0
   # One look, or read, that failed is no absence; two reads are none without proof (R1)
-  [ -d "$q/tended" ] || [ -d "$q/tended" ] || return 1
+  [ -d "$q/tended" ] || [ -d "$q/tended" ] || return 0
   read -r paused_until paused_boot paused_seconds <"$q/paused" ||
     read -r paused_until paused_boot paused_seconds <"$q/paused" || {
     need engine/proof
     absent "$q/paused" || { why="queue '$queue': cannot read paused"; return 74; }
   }
   case $paused_until.$paused_boot in
-  -.-) paused_left=$paused_seconds; return 0 ;;
+  -.-) paused_left=$paused_seconds ;;
   *[!0-9]*."$boot") ;;
   ????????????."$boot")
     clock_between "$now" "$paused_until"
-    paused_left=$((between_s + (between_c > 0)))
-    [ "$paused_left" -le 0 ] || return 0 ;;
+    paused_left=$((between_s + (between_c > 0))) ;;
   esac
-  paused_left=0 paused_seconds=0
-  return 1
+  [ "$paused_left" -gt 0 ] || paused_left=0 paused_seconds=0
 }
 
 # pause_look - for a take that cannot write `tended`: set tend_paused if the queue is paused; end a
 # pause that is over, under the lock. RACE: another verb may have paused the queue anew
 pause_look() {
-  queue_paused
-  case $?.$lock_held in
-  0.*) tend_paused=1 ;;
-  74.*) return 74 ;;
-  *.?*) rmdir "$q/tended" || : ;;
-  *) [ ! -d "$q/tended" ] || under_lock pause_look ;;
-  esac
+  queue_paused || return
+  if [ "$paused_left" -gt 0 ]; then
+    tend_paused=1
+  elif [ -n "$lock_held" ]; then
+    rmdir "$q/tended" || :
+  elif [ -d "$q/tended" ]; then
+    under_lock pause_look
+  fi
 }
 
 # pause_set SECONDS - under the lock, pause $q for SECONDS; empty: without an end; 0: resume it.

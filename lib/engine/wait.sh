@@ -94,7 +94,11 @@ wait_sleeper_end() {
 wait_due_queue() {
   if [ -d "$q/tended" ]; then
     need engine/pause
-    ! queue_paused || { [ "$paused_until" = - ] || wait_due_lower "$paused_until"; return 0; }
+    queue_paused
+    if [ "$paused_left" -gt 0 ]; then
+      [ "$paused_until" = - ] || wait_due_lower "$paused_until"
+      return 0
+    fi
   fi
   due_seen=
   for due_top in "$q"/delayed/*; do

@@ -53,7 +53,7 @@ job_run() {
   job_judge
   [ -z "$job_reason" ] || job_keep
   exec 7>&-
-  # What a killed job has started may still use it. And job_litter does not look in the spool
+  # A process that a killed job has started may hold the pipe. job_litter does not look in the spool
   if [ -n "$job_gone" ] || [ "$job_place" = "$q/tmp" ]; then
     rm -f "$job_place/$work_owner.pipe.flatq"
   fi
@@ -84,8 +84,9 @@ job_keep() {
 }
 
 # job_start COMMAND ... - start the job, with its line for the helper. It outlives signals to its
-# process group. With job_pipe, tee and tail put the end of the command's standard error on 7. The
-# job waits for them for a second at most: if another process holds the pipe, the next makes one
+# process group. With job_pipe, dd waits for what the command writes to its standard error first;
+# then tee passes it on, and tail puts the end on 7. The job waits for them for a second at most: if
+# another process holds the pipe, the next makes one
 job_start() {
   # shellcheck disable=SC2016 # the job's own variables
   {
@@ -96,20 +97,20 @@ job_start() {
       pipe=$3 state=Z turn=0
       shift 3
       exec 3>&- 8>&5
-      # Without it, the command goes on
+      # If it cannot be opened, the command has the worker'"'"'s standard error
       [ -z "$pipe" ] || command exec 8<>"$pipe" || pipe=
       [ -z "$pipe" ] || {
         {
           trap "" HUP INT QUIT TERM
           exec </proc/self/fd/8 8>&-
-          # Most commands write nothing, and need no tee and no tail
-          dd bs=1 count=1 >&7
-          [ ! -s /proc/self/fd/7 ] || {
+          # Most commands write nothing, and need no tee and no tail. What comes first and cannot be
+          # stored is lost, but the command goes on
+          dd bs=4096 count=1 >&7 && [ ! -s /proc/self/fd/7 ] || {
             cat </proc/self/fd/7 >&5
             tee /proc/self/fd/9 9>&1 >&5 | tail -c 4096 >&7
           }
         } &
-        # From here on, who writes gets SIGPIPE if tee is gone
+        # From here on, who writes gets SIGPIPE if nobody reads
         command exec 8>"$pipe"
         state=
       }

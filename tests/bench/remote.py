@@ -12,16 +12,11 @@ from run import LIB, ROOT
 def remote(run):
     """By ssh, each push makes a connection of its own; or all share the first one, which ssh keeps
     open (ControlMaster)."""
-    if not shutil.which("sshd", path="/usr/sbin:/usr/bin:/usr/local/sbin"):
-        missing = "sshd"
-    elif not importlib.util.find_spec("pytest"):
-        missing = "pytest"
-    elif not run.there("ncat", "ssh", "ssh-keygen"):
+    if not run.there("ncat", "ssh", "ssh-keygen"):
         return
-    else:
-        missing = None
-    if missing:
-        print(f"bench: {missing} is not installed: remote is left out", file=sys.stderr)
+    sshd = shutil.which("sshd", path="/usr/sbin:/usr/bin:/usr/local/sbin")
+    if not sshd or not importlib.util.find_spec("pytest"):
+        print("bench: sshd or pytest is not installed: remote is left out", file=sys.stderr)
         return
     sys.path[1:1] = [str(ROOT / "tests"), str(ROOT / "tests/support"), str(ROOT / "python")]
     from sshd import Sshd  # the tests' own

@@ -223,7 +223,7 @@ def test_the_log(shell, flatq):
 
 
 def as_launched(flatq, verb, flags="", to="3>guard", **more):
-    """Start a door as ncat does under launch; the guard's pipe is a file."""
+    """Start a door as ncat does under serve; the guard's pipe is a file."""
     words = ["sh", "-c", f'exec "$@" {to} 5>&2', "sh", *flatq.command(
         verb, "serve", flags, "1", "0")]
     return subprocess.Popen(words, cwd=flatq.home, env=flatq.env, **{"stdin": subprocess.PIPE,

@@ -62,6 +62,22 @@ def test_an_awk_that_hides_that_it_could_not_write(flatq, stub, lost):
     assert flatq("stat", check=0).out.count(b"ready 1\n") == 3
 
 
+def test_stat_beside_a_drop(flatq, stub):
+    """Of a queue that was named it says so; of all, it shows those that are there."""
+    for queue in "ab":
+        push(flatq, b"x", queue)
+    drop = stub("find", f"""[ -e "$ONCE" ] || {{ >"$ONCE"; {flatq.command("drop")[0]} \
+        {" ".join(map(str, flatq.command("drop", "-f", "a")[1:]))} >/dev/null; }}
+        exec "$REAL" "$@" """)
+    done = flatq("stat")
+    assert done.status == 0 and done.out.startswith(b"queue b\n"), done
+    push(flatq, b"x", "a")
+    drop.with_name("find.once").unlink()
+    done = flatq("stat", "b", "a")
+    assert done.status == 69 and b"queue 'a'" in done.err, done
+    assert done.out.startswith(b"queue b\n")
+
+
 def test_a_twin_is_synced_before_it_is_named(flatq, stub, tmp_path):
     """The process that pushed the first one may have been killed before its sync."""
     noted = tmp_path / "synced"

@@ -277,6 +277,25 @@ def test_what_a_killed_job_has_left_says_nothing_of_the_next(shell, flatq, spool
     assert (spool / f"default/why/{second:012}").read_bytes() == b"second\n"
 
 
+@pytest.mark.shells
+def test_lines_of_several_jobs_are_whole(shell, flatq):
+    flatq("push", "-l", "default", input=b"\n".join(b"%d" % n for n in range(20)) + b"\n", check=0)
+    done = flatq("work", "-w", "0", "-j", "4", "--", "sh", "-c",
+        'read n; echo "line of job $n" >&2', check=0)
+    assert sorted(line for line in done.err.splitlines() if not line.startswith(b"work:")) == sorted(
+        b"line of job %d" % n for n in range(20))
+
+
+@pytest.mark.shells
+def test_what_cannot_be_kept_ends_no_command(shell, flatq, stub):
+    """The file for it may be on a disk that is full."""
+    stub("dd", '"$REAL" "$@" >/dev/full')
+    push(flatq, b"x")
+    done = flatq("work", "-w", "0", "-n", "1", "--", "sh", "-c",
+        "echo a >&2; sleep 0.3; echo b >&2; cat >&2", check=0)
+    assert done.err == b"b\nx" and not listed(flatq)
+
+
 def test_nobody_reads_what_the_worker_passes_on(shell, flatq):
     """The command is told by SIGPIPE, and does not wait for ever."""
     push(flatq, b"x")

@@ -106,7 +106,7 @@ time_left() {
 stats_tube() {
   tube_known "$1" || return
   need engine/pause
-  queue_paused || [ $? -ne 74 ] || return 74
+  queue_paused || return
   reply_yaml "name: $1
 $sums
 pause: $paused_seconds

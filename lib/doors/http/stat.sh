@@ -59,7 +59,7 @@ stat_row() {
   stat_queues="$stat_queues $1"
   stat_closed=true
   [ -e "$q/closed" ] || stat_closed=false
-  queue_paused || [ $? -ne 74 ] || return 74
+  queue_paused || return
   printf 'row %s %s %s %s %s %s\n' "$1" $stat_closed "$oldest" "$queue_bound" \
     "$queue_most_tries" "$paused_left"
 }
