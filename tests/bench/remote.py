@@ -1,6 +1,7 @@
 """Row remote: a push to another machine, which is this one, by the line door and by ssh."""
 
 import importlib.util
+import os
 import shutil
 import subprocess
 import sys
@@ -14,13 +15,16 @@ def remote(run):
     open (ControlMaster)."""
     if not run.there("ncat", "ssh", "ssh-keygen"):
         return
-    sshd = shutil.which("sshd", path="/usr/sbin:/usr/bin:/usr/local/sbin")
-    if not sshd or not importlib.util.find_spec("pytest"):
+    path = os.environ["PATH"]
+    everywhere = f"{path}:/usr/sbin:/usr/local/sbin"
+    if not shutil.which("sshd", path=everywhere) or not importlib.util.find_spec("pytest"):
         print("bench: sshd or pytest is not installed: remote is left out", file=sys.stderr)
         return
     sys.path[1:1] = [str(ROOT / "tests"), str(ROOT / "tests/support"), str(ROOT / "python")]
     from sshd import Sshd  # the tests' own
+    os.environ["PATH"] = everywhere
     sshd = Sshd(run.work / "sshd")
+    os.environ["PATH"] = path
     try:
         key = sshd.key("bench", "env", "FLATQ_SYNC=off", "sh", LIB / "door", "--spool",
             run.work / "remote")
