@@ -130,6 +130,10 @@ door_client_gone() {
   [ "$door_state$door_left" = 081 ]
 }
 
+door_ncat_lives() {
+  read -r door_key <"/proc/$PPID/comm" && [ "$door_key" = ncat ]
+}
+
 # door_reply SIZE - called before the bytes of a message are written; an unknown SIZE is `large`
 door_reply() {
   door_blocking "$1" || return
@@ -144,7 +148,7 @@ door_blocking() {
   then
     why='a large answer to a client that sends no more needs perl here'
     # Write through ncat, which must still live
-    read -r door_key <"/proc/$PPID/comm" && [ "$door_key" = ncat ] && exec >&4 || return 75
+    door_ncat_lives && exec >&4 || return 75
     door_inode=
   fi
   door_blocks=1
