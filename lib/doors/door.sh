@@ -211,6 +211,11 @@ door_die() {
   elif [ -z "${door_data:-}" ] && [ "${door_verb:-}.$1" != pop.66 ]; then
     printf 'error %s %s\n' "$1" "$2"
   fi
+  # What comes after we have closed the connection would reset it, and take this answer away
+  case $door_verb.$1.${push_read:-}.${push_length:-} in
+  push.65..?????????*) ;;
+  push.65..[0-9]*) head -c "$push_length" >/dev/null ;;
+  esac
   exit "$1"
 }
 
