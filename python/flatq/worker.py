@@ -206,6 +206,15 @@ while read -r who code reason; do
   [ -z "$reason" ] || printf %s "$reason" >"$FLATQ_REASON"
   exit "$code"
 done </proc/self/fd/"$1"
+# Our pipes end before it is seen to be dead, and the worker must not begin another job meanwhile
+turn=0
+while [ $turn -lt 100 ] && read -r stat </proc/"$2"/stat; do
+  case ${stat##*)} in
+  *[ZX]*) break ;;
+  esac
+  sleep 0.02
+  turn=$((turn + 1))
+done 2>/dev/null
 printf interpreter-died >"$FLATQ_REASON"
 exit 70
 """
@@ -220,7 +229,7 @@ class _Thread(threading.Thread):
         self.asked, self.ask = _pipe()
         self.outcome, self.tell = _pipe()
         self.theirs = (self.ask, self.outcome)
-        self.command = _work(given, ["sh", "-c", ASK, *map(str, self.theirs)])
+        self.command = _work(given, ["sh", "-c", ASK, *map(str, self.theirs), str(os.getpid())])
         self.start()
 
     def run(self) -> None:
