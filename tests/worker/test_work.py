@@ -265,7 +265,9 @@ def test_what_a_killed_job_has_left_says_nothing_of_the_next(shell, flatq, spool
         read -r name || :
         if [ "$name" = first ]; then
             trap "" PIPE
-            setsid sh -c 'until [ -e began ]; do sleep 0.01; done; echo first >&2; >done' &
+            setsid sh -c '>apart
+                until [ -e began ]; do sleep 0.01; done; echo first >&2; >done' &
+            until [ -e apart ]; do sleep 0.01; done
             kill -9 $PPID
             sleep 60
         fi
