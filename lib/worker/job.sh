@@ -97,7 +97,7 @@ job_start() {
       pipe=$3 state=Z turn=0
       shift 3
       exec 3>&- 8>&5
-      # If it cannot be opened, the command has the worker'"'"'s standard error
+      # If it cannot be opened, the command writes where the worker does
       [ -z "$pipe" ] || command exec 8<>"$pipe" || pipe=
       [ -z "$pipe" ] || {
         {
