@@ -218,17 +218,19 @@ def test_a_peek_beside_a_delete_or_a_fold(flatq, door, asked, found, then):
     assert out == (b"NOT_FOUND\r\n" if then == "delete" else found + b"\r\nmany\r\n")
 
 
-@pytest.mark.parametrize("calls, name, when", [("openat", "paused", "1"),
-    ("openat", "paused", "1+"), ("newfstatat,stat", "tended", "1")])
-def test_a_pause_that_cannot_be_read_is_not_over(flatq, calls, name, when):
+@pytest.mark.parametrize("calls, name, when, said, code", [
+    ("openat", "paused", "1", b"TIMED_OUT", 66), ("openat", "paused", "1+", b"OUT_OF_MEMORY", 74),
+    ("newfstatat,stat", "tended", "1", b"TIMED_OUT", 66)])
+def test_a_pause_that_cannot_be_read_is_not_over(flatq, calls, name, when, said, code):
     flatq("push", "q", input=b"job", check=0)
     assert flatq("beanstalk", input=b"pause-tube q 1000\r\n").out == b"PAUSED\r\n"
-    done = faulty(flatq, calls, flatq.spool / "q" / name, "beanstalk", error="ENOMEM", when=when,
-        input=b"watch q\r\nreserve-with-timeout 0\r\n")
-    assert done.stdout == b"WATCHING 2\r\nTIMED_OUT\r\n", done
-    done = faulty(flatq, calls, flatq.spool / "q" / name, "pop", "q", error="ENOMEM",
-        when=when)
-    assert done.returncode == 66 and b"paused" in done.stderr, done
+    fault = {"error": "ENOMEM", "when": when}
+    path = flatq.spool / "q" / name
+    done = faulty(flatq, calls, path, "beanstalk",
+        input=b"watch q\r\nreserve-with-timeout 0\r\n", **fault)
+    assert done.stdout == b"WATCHING 2\r\n" + said + b"\r\n", done
+    done = faulty(flatq, calls, path, "pop", "q", **fault)
+    assert done.returncode == code and b"paused" in done.stderr, done
 
 
 def test_one_pause_for_all_doors(flatq):
