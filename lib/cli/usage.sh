@@ -1,4 +1,5 @@
-# cli/usage.sh - how a verb ends early: usage, help, closed standard streams, a signal
+# cli/usage.sh - how a verb ends early: usage, help, settings, closed standard streams,
+# a signal
 
 # usage_exit [TEXT [HINT]] - exit with the usage line. `make install` makes a command of flatq alone
 usage_exit() {
@@ -46,6 +47,25 @@ usage_terminal() {
 shell_closed() {
   [ -e /proc/self/fd/2 ] || die 70 "cannot see /proc/self: mount /proc"
   die 74 "descriptor $1, of standard input or output, is closed"
+}
+
+# settings_check - exit unless each FLATQ_ variable that shell_reset reads has a value that it can
+# have
+settings_check() {
+  case ${FLATQ_SYNC:-on} in
+  on | off) ;;
+  *) die 64 'FLATQ_SYNC must be on or off' ;;
+  esac
+  if [ -n "${FLATQ_MOST_BYTES:-}" ]; then
+    is_number "$FLATQ_MOST_BYTES" 2147483646 ||
+      die 64 'FLATQ_MOST_BYTES must be a number from 0 to 2147483646'
+    FLATQ_MOST_BYTES=${number#0}
+  fi
+  # The tests use smaller ranges of ids
+  case $FLATQ_RANGE in
+  1000 | [1-9] | [1-9][0-9] | [1-9][0-9][0-9]) ;;
+  *) die 64 'FLATQ_RANGE must be a number from 1 to 1000' ;;
+  esac
 }
 
 # title_read - set `title` to the first lines of a script: VERB ARGUMENTS - what it does

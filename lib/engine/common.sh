@@ -49,19 +49,9 @@ shell_reset() {
   case ${KSH_VERSION-}${YASH_VERSION-}${ZSH_VERSION-} in
   ?*) die 70 'this shell is not one that flatq was tried on: use dash, busybox ash or bash' ;;
   esac
-  case ${FLATQ_SYNC:-on} in
-  on | off) ;;
-  *) die 64 'FLATQ_SYNC must be on or off' ;;
-  esac
-  if [ -n "${FLATQ_MOST_BYTES:-}" ]; then
-    is_number "$FLATQ_MOST_BYTES" 2147483646 ||
-      die 64 'FLATQ_MOST_BYTES must be a number from 0 to 2147483646'
-    FLATQ_MOST_BYTES=${number#0}
-  fi
-  # The tests use smaller ranges of ids
-  case $FLATQ_RANGE in
-  1000 | [1-9] | [1-9][0-9] | [1-9][0-9][0-9]) ;;
-  *) die 64 'FLATQ_RANGE must be a number from 1 to 1000' ;;
+  case ${FLATQ_SYNC:-on}.${FLATQ_MOST_BYTES:-}.$FLATQ_RANGE in
+  on..1000 | off..1000) ;;
+  *) need cli/usage; settings_check ;;
   esac
   case " $*" in
   *' --'[!\ ]*) [ -n "${long_words-}" ] || { need cli/long; long_main "$@"; } ;;
@@ -185,12 +175,12 @@ letters_awk='function letters(size) { return int((size + 2) / 3) * 4 }'
 # path upward
 name_check() {
   case $1 in
-  '' | -* | *[!A-Za-z0-9+/\;.\$_\(\)-]* | . | .. | ./* | ../* | */. | */.. | */./* | */../*)
-    why='bad queue name: 1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ),'
-    why="$why no '-' in front, no '.' or '..' as a part"
-    return 65 ;;
+  '' | -* | *[!A-Za-z0-9+/\;.\$_\(\)-]* | . | .. | ./* | ../* | */. | */.. | */./* | */../*) ;;
+  *) [ ${#1} -gt 200 ] || return 0 ;;
   esac
-  [ ${#1} -le 200 ] || { why='bad queue name: longer than 200 bytes'; return 65; }
+  why='bad queue name: 1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ),'
+  why="$why no '-' in front, no '.' or '..' as a part"
+  return 65
 }
 
 # name_to_disk NAME - set `name_disk` to NAME as one part of a path: `/` becomes `,` and a leading

@@ -36,6 +36,20 @@ delay_place() {
   window_make "delayed/${later%?????}/$later"
 }
 
+# delay_at TIME - for push -A: set push_when to TIME, by the clock of `now`, and push_delay; or exit
+delay_at() {
+  is_number "$(exec date -d "$1" +%s)" 9999999999 || die 65 '-A takes a time as date -d does'
+  push_when=$number
+  clock_date || die 70 'date failed'
+  push_when=$((push_when * 100 - wall_ahead))
+  push_delay=$(((push_when - unpadded + 99) / 100))
+  [ $((unpadded - push_when)) -lt 100 ] || die 65 '-A takes no time in the past'
+  # As clock_add
+  [ "$push_delay" -le 300000000 ] || die 65 '-A takes no time in more than nine years'
+  pad "$push_when" 000000000000
+  push_when=$padded
+}
+
 # windows PLACE FUNCTION - call `FUNCTION PATH ...` for each window of PLACE, in the order of time,
 # while it returns 66, and return its last code; remove empty windows. 74: one cannot be listed
 windows() {

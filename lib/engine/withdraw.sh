@@ -17,6 +17,14 @@ push_abandon() {
     rm -f ${push_begun:+"$q/body/$slip_id"} ${push_dot_file:+"$q/tmp/$push_dot_file"}
 }
 
+# push_stopped SIGNAL - the trap of a push: remove what it has written, unless the slip may exist
+push_stopped() {
+  trap - HUP INT TERM
+  push_abandon
+  [ -z "${wait_fifo:-}" ] || { need engine/wait; wait_end; }
+  end_by "$1"
+}
+
 # push_slip_again - return 0 if the slip should be created again
 push_slip_again() {
   need engine/lock
