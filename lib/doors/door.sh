@@ -1,5 +1,8 @@
 # doors/door.sh - the client's connection, whether it received its answer, the line of log
 #
+# Each door has its own door_die, door_stopped and door_last: how it answers an error, a signal, and
+# the end.
+#
 # Descriptors of a handler, after door_open: 0 from the client, 1 to it, 2 /dev/null, 5 the log;
 # under serve also 3, the pipe to the guard (doors/guard.sh), and 4, the pipe to ncat.
 #
@@ -20,8 +23,8 @@ door_help() {
 # FLAGS: o one connection at a time, d 4 may be written to, u it is a socket in the file system
 door_open() {
   FLATQ_GUARD='' FLATQ_ONE='' door_unix='' door_pipe='' take_stop='' \
-    epoch=${3:-} door_of=${4:-0} door_inode='' door_blocks=1 door_data='' door_said='' \
-    door_gone='' door_relayed='' door_prompt='' door_done='' door_mark='' door_nonce='' door_verb=-
+    epoch=${3:-} door_of=${4:-0} door_inode='' door_blocks=1 door_data='' \
+    door_gone='' door_relayed='' door_prompt='' door_done='' door_verb=-
   trap door_stopped HUP INT TERM
   # We live to give the message back
   trap '' PIPE
@@ -58,11 +61,6 @@ door_open() {
 door_limit() {
   # shellcheck disable=SC3045 # dash, busybox ash and bash have it
   ulimit -d 131072 || :
-}
-
-# door_stopped - the trap for a signal before the first request
-door_stopped() {
-  die 75 'too many connections, or this one was idle or slow, or the door is closing'
 }
 
 # door_socket PID DESCRIPTOR - set door_inode, if it is a TCP socket, and door_blocks
@@ -198,37 +196,6 @@ door_whole() {
   if door_row && { [ -n "$door_relayed" ] || [ "$door_state" = 08 ]; }; then return 0; fi
   door_gone=gone why='the client was cut off'
   return 65
-}
-
-# door_body_end - in the line door, nothing follows a body
-door_body_end() { :; }
-
-# door_die CODE TEXT - die, in a door. No error line may follow bytes of a message, but with `@`
-door_die() {
-  door_said=1
-  if [ -n "${door_mark:-}" ]; then
-    printf '\n%serror %s %s\n' "$door_nonce" "$1" "$2"
-  elif [ -z "${door_data:-}" ] && [ "${door_verb:-}.$1" != pop.66 ]; then
-    printf 'error %s %s\n' "$1" "$2"
-  fi
-  # What comes after we have closed the connection would reset it, and take this answer away
-  case $door_verb.$1.${push_read:-}.${push_length:-} in
-  push.65..?????????*) ;;
-  push.65..[0-9]*) head -c "$push_length" >/dev/null ;;
-  esac
-  exit "$1"
-}
-
-# door_last - write the last line. A shell that cannot start a process, or gets a signal, may end
-# without door_die: then nothing is known
-door_last() {
-  door_unknown='error 74 ended without an answer: it may be done, or not'
-  case $door_mark.$door_said.$door_code in
-  1..0) printf '\n%sok\n' "$door_nonce" ;;
-  1..*) printf '\n%s%s\n' "$door_nonce" "$door_unknown" ;;
-  ..0) ;;
-  ..*) [ -n "$door_data" ] || printf '%s\n' "$door_unknown" ;;
-  esac
 }
 
 # door_end - the trap at the end: write the last line and the line of log, and tell the guard

@@ -33,7 +33,6 @@ stalk_open() {
   door_waits 999999999 || exit 74
 }
 
-# These replace functions of doors/door.sh: the protocol has no last line
 door_die() {
   why=$2
   stalk_log
