@@ -1,5 +1,5 @@
-# cli/usage.sh - how a verb ends early: usage, help, settings, closed standard streams,
-# a signal
+# cli/usage.sh - how a verb ends early: usage, help, odd settings, closed standard
+# streams, a signal
 
 # usage_exit [TEXT [HINT]] - exit with the usage line. `make install` makes a command of flatq alone
 usage_exit() {
@@ -49,13 +49,11 @@ shell_closed() {
   die 74 "descriptor $1, of standard input or output, is closed"
 }
 
-# settings_check - exit unless each FLATQ_ variable that shell_reset reads has a value that it can
-# have
+# settings_check - exit if this is no shell that flatq was tried on, or unless FLATQ_MOST_BYTES and
+# FLATQ_RANGE are numbers that they can be
 settings_check() {
-  case ${FLATQ_SYNC:-on} in
-  on | off) ;;
-  *) die 64 'FLATQ_SYNC must be on or off' ;;
-  esac
+  [ -z "${KSH_VERSION-}${YASH_VERSION-}${ZSH_VERSION-}" ] ||
+    die 70 'this shell is not one that flatq was tried on: use dash, busybox ash or bash'
   if [ -n "${FLATQ_MOST_BYTES:-}" ]; then
     is_number "$FLATQ_MOST_BYTES" 2147483646 ||
       die 64 'FLATQ_MOST_BYTES must be a number from 0 to 2147483646'

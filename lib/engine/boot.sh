@@ -117,6 +117,10 @@ spool_marks() {
     [ ! -e "$FLATQ_DIR/.sync.$spool_sync" ] || return 0
   done
   spool_sync=${FLATQ_SYNC:-on}
+  case $spool_sync in
+  on | off) ;;
+  *) why='FLATQ_SYNC must be on or off'; return 64 ;;
+  esac
   true >"$FLATQ_DIR/.sync.$spool_sync" || spool_failed
 }
 

@@ -46,11 +46,8 @@ shell_reset() {
     done
     shell_quiet=5
   fi
-  case ${KSH_VERSION-}${YASH_VERSION-}${ZSH_VERSION-} in
-  ?*) die 70 'this shell is not one that flatq was tried on: use dash, busybox ash or bash' ;;
-  esac
-  case ${FLATQ_SYNC:-on}.${FLATQ_MOST_BYTES:-}.$FLATQ_RANGE in
-  on..1000 | off..1000) ;;
+  case ${KSH_VERSION-}${YASH_VERSION-}${ZSH_VERSION-}${FLATQ_MOST_BYTES:-}.$FLATQ_RANGE in
+  .1000) ;;
   *) need cli/usage; settings_check ;;
   esac
   case " $*" in
@@ -131,12 +128,13 @@ is_number() {
 # is_seconds VALUE MAX - is_number, also of 90s, 10m, 2h or 1d
 is_seconds() {
   case $1 in
-  *[0-9]s) set -- "${1%s}" "$2" 1 ;;
-  *[0-9]m) set -- "${1%m}" "$2" 60 ;;
-  *[0-9]h) set -- "${1%h}" "$2" 3600 ;;
-  *[0-9]d) set -- "${1%d}" "$2" 86400 ;;
+  *[0-9]s) seconds_each=1 ;;
+  *[0-9]m) seconds_each=60 ;;
+  *[0-9]h) seconds_each=3600 ;;
+  *[0-9]d) seconds_each=86400 ;;
+  *) is_number "$1" "$2"; return ;;
   esac
-  is_number "$1" "$2" && { [ $# -eq 2 ] || is_number $((number * $3)) "$2"; }
+  is_number "${1%?}" "$2" && is_number $((number * seconds_each)) "$2"
 }
 seconds_like='or a time like 90s, 10m, 2h or 1d'
 

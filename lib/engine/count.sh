@@ -2,8 +2,8 @@
 
 need engine/proof engine/queues
 
-# queue_count - set count_ready, count_delayed, count_reserved and count_buried; count_total, the
-# first three; count_said: the ready ones with a priority below 1024, the four, and `end`. 74:
+# queue_count - set count_said to the ready messages with a priority below 1024, those that are
+# ready, delayed, reserved and buried, and `end`; count_buried; count_total, all others. 74:
 # unknown. A message that moves meanwhile is counted once
 queue_count() {
   # shellcheck disable=SC2086 # places
@@ -13,8 +13,7 @@ queue_count() {
   # shellcheck disable=SC2086 # five numbers
   set -- $count_said
   [ "${6:-}" = end ] || { why="queue '$queue': cannot be counted"; return 74; }
-  count_ready=$2 count_delayed=$3 count_reserved=$4 count_buried=$5
-  count_total=$((count_ready + count_delayed + count_reserved))
+  count_total=$(($2 + $3 + $4)) count_buried=$5
 }
 
 count_places='wal fold queue unfold head delayed out claimed buried done'

@@ -15,18 +15,14 @@ slip_parse() {
   12) slip_owner=${11} slip_deadline=${12} ;;
   *) return 1 ;;
   esac
-  [ ${#1} -eq 10 ] && [ ${#2} -eq 12 ] && [ ${#7} -eq 12 ] || return 1
   slip_priority=$1 slip_id=$2 slip_tries=$3 slip_nonce=$4 slip_lease=$5 slip_delay=$6 slip_born=$7
   slip_size=$8 slip_key=$9 slip_counts=${10}
   # Shells calculate with these: 08 is an error there, and letters are names of variables (R7)
-  case $slip_priority$slip_id$slip_tries$slip_lease$slip_delay$slip_born$slip_size in
-  *[!0-9]*) return 1 ;;
+  case $1$2$7.$3.$5.$6.$8. in
+  *[!0-9.]* | *..* | *.0[0-9]*) return 1 ;;
   esac
-  case .$slip_tries.$slip_lease.$slip_delay.$slip_size. in
-  *.0[0-9]* | *..*) return 1 ;;
-  esac
-  [ ${#slip_tries} -le 9 ] && [ ${#slip_lease} -le 10 ] && [ ${#slip_delay} -le 10 ] &&
-    [ ${#slip_size} -le 12 ] && [ -n "$slip_nonce" ] || return 1
+  [ ${#1}.${#2}.${#7} = 10.12.12 ] && [ ${#3} -le 9 ] && [ ${#5} -le 10 ] && [ ${#6} -le 10 ] &&
+    [ ${#8} -le 12 ] && [ -n "$4" ] || return 1
   case $slip_key in
   -) ;;
   k*[!0-9a-f]*) return 1 ;;
