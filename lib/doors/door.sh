@@ -19,12 +19,12 @@ door_help() {
   esac
 }
 
-# door_open [serve FLAGS EPOCH INSTANCE] - find the client, and set the traps; or exit with 75.
+# door_open [serve FLAGS EPOCH INSTANCE] - find the client, and set the traps; or exit with 74.
 # FLAGS: o one connection at a time, d 4 may be written to, u it is a socket in the file system
 door_open() {
-  FLATQ_GUARD='' FLATQ_ONE='' door_unix='' door_pipe='' take_stop='' \
+  FLATQ_GUARD='' FLATQ_ONE='' door_unix='' door_pipe='' \
     epoch=${3:-} door_of=${4:-0} door_inode='' door_blocks=1 door_data='' \
-    door_gone='' door_relayed='' door_prompt='' door_done='' door_verb=-
+    door_gone='' door_relayed='' door_prompt='' door_verb=-
   trap door_stopped HUP INT TERM
   # We live to give the message back
   trap '' PIPE
@@ -41,7 +41,7 @@ door_open() {
     *) exec 4>&1; door_blocks=1 door_relayed=1 ;;
     esac
     # The guard can only end connections that it knows
-    printf '\nc %s %s %s\n' "$$" "$PPID" "$now" >&3 || exit 75
+    printf '\nc %s %s %s\n' "$$" "$PPID" "$now" >&3 || exit 74
   else
     # inetd connects descriptor 2 to the client too
     # shellcheck disable=SC3013 # -ef is in every shell that is named in the README
@@ -203,9 +203,6 @@ door_end() {
   door_code=$?
   trap - EXIT
   trap '' HUP INT TERM
-  # If a signal ends bash, this trap runs with the status of its last command: without door_done,
-  # the verb has not finished
-  [ "$door_code.$door_done" != 0. ] || [ "$door_verb" = - ] || door_code=143
   door_last
   case $door_code.$door_verb in
   0.-) door_outcome=nothing ;;

@@ -3,14 +3,14 @@
 #
 # It reads lines from a pipe (6): of ncat, which writes a line in two pieces, and these, with a
 # newline in front:
-#   c PID NCAT TIME      a connection: its handler, the ncat that serves it, the handler's start
+#   c PID NCAT TIME      a connection: its handler, the ncat that serves it, a time when both lived
 #   l PID SECONDS VERB   the handler has its request; its client may be silent for SECONDS. http,
 #                        for VERB: it begins to read a request line (414) or header fields (431)
 #   e PID                the handler has ended, and has written its line of log
 #   t                    a second has passed
 #   x                    ncat has ended, or what runs it
 #
-# guard_of_PID has the fields of a connection; times are seconds since the start:
+# guard_of_PID has the fields of a connection; `quiet` and `slow` are times of guard_now:
 #   time, server    TIME and NCAT
 #   outcome         `-`; gone: its handler is dead, but `e` may still be in the pipe; or why it was
 #                   ended
@@ -130,6 +130,7 @@ guard_kill() {
   kill "-$1" $guard_pids
 }
 
+# guard_ends OUTCOME - end the connection
 guard_ends() {
   guard_outcome=$1
   guard_kill TERM
@@ -148,8 +149,11 @@ guard_second() {
   set -- $guard_list
   guard_looks=32 guard_list=
   while [ $# -gt 0 ] && [ $guard_looks -gt 0 ]; do
-    ! guard_take "$1" || ! guard_look || guard_list="$guard_list $1"
-    guard_looks=$((guard_looks - 1))
+    # Those that have ended cost no look
+    if guard_take "$1"; then
+      guard_looks=$((guard_looks - 1))
+      ! guard_look || guard_list="$guard_list $1"
+    fi
     shift
   done
   guard_list="$*$guard_list"
@@ -231,6 +235,8 @@ guard_measure() {
   [ ${guard_more#-} -lt 10000 ] || guard_coarse=$guard_moved guard_slow=$guard_now
 }
 
+# guard_ncat_says TEXT - what `ncat -v` reports: set guard_code, say that the door is open, or pass
+# it on
 guard_ncat_says() {
   case $1 in
   *'Version '* | *'Connection from '* | *'Connection reset '*) return ;;
@@ -244,13 +250,6 @@ guard_ncat_says() {
     return ;;
   *'already in use'*) guard_code=75 ;;
   *'ermission denied'*) guard_code=77 ;;
-  'New connection denied'*)
-    # Without -k, it has closed its listener, and would wait for ever
-    [ -n "$serve_keep" ] || {
-      read -r guard_server guard_rest <"/proc/$guard_group/task/$guard_group/children"
-      read -r guard_server guard_rest <"/proc/$guard_server/task/$guard_server/children"
-      kill -TERM "$guard_server"
-    } ;;
   esac
   guard_say "${1%% QUITTING.}"
 }

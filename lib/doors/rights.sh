@@ -45,10 +45,8 @@ rights_check() {
   case $door_verb in
   push | pop | reserve | kick | peek | create | close | drain)
     [ $# -gt 0 ] || set -- "$FLATQ_QUEUE" ;;
-  # Of all queues, they show those that are allowed
-  list | stat) ;;
-  # These take nothing by themselves
-  delete | release | touch | bury | why | drop | resume | wait) ;;
+  # These show the queues that are allowed, or take nothing by themselves
+  list | stat | delete | release | touch | bury | why | drop | resume | wait) ;;
   # QUEUE [SECONDS]
   pause) [ $# -eq 0 ] || set -- "$1" ;;
   *) [ $# -gt 0 ] || die 77 "$door_verb of all queues is not allowed here" ;;

@@ -83,7 +83,8 @@ die() {
 }
 
 # trap_stop FUNCTION [PART] - make HUP, INT and TERM call `FUNCTION SIGNAL` of lib/PART.sh. It
-# switches these traps off first, gives back what it can, and ends by end_by
+# switches these traps off first, gives back what it can, and ends by end_by, or returns if all is
+# done
 trap_stop() {
   for trap_signal in HUP INT TERM; do
     # shellcheck disable=SC2064 # the names are put in now

@@ -94,8 +94,6 @@ input_whole() {
   .good | dot.good | dot.dottedgood) ;;
   *) why="queue '$queue': input failed"; return 74 ;;
   esac
-  # RACE: a client may leave right after its dot, so there only the dot is asked
-  [ -n "$1${push_dot:-}" ] || door_whole "$slip_size" || return
   if [ -n "$1" ]; then
     [ "$slip_size" = "$1" ] || {
       push_read=1
@@ -109,7 +107,12 @@ input_whole() {
     why="message of $slip_size bytes is over the limit of $FLATQ_MOST_BYTES"
     return 65
   }
-  [ -z "${push_dot:-}" ] || input_dotted
+  # RACE: a client may leave right after its dot, so there only the dot is asked
+  if [ -n "${push_dot:-}" ]; then
+    input_dotted
+  elif [ -z "$1" ]; then
+    door_whole "$slip_size"
+  fi
 }
 
 # input_dotted - input_whole for the line with the dot

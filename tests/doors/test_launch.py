@@ -302,13 +302,32 @@ def test_the_guard_signals_no_stranger(untold, stranger, before):
             process.wait()
 
 
-def test_denied_by_ncat(door):
-    """Without -k, an ncat that has denied a client would listen no more, and never end."""
-    one = door("--", "--deny", "127.0.0.1")
-    for _ in range(2):
-        assert one.ask(b"pop\n") == b""
-    wait_for(lambda: one.said().count("denied") >= 2, "the log")
-    wait_for(lambda: listening(one.port), "the next round")
+def test_connections_that_have_ended_cost_no_look(untold):
+    """After many, the guard still sees in its third look that a client is idle."""
+    one, guard = untold("-k", "-i", "1")
+    for _ in range(100):
+        assert one.ask(b"list nosuch\n").startswith(b"error 66 ")
+    with one.connect() as idle:
+        wait_for(lambda: len(one.handlers()) == 1 and guard.has_read(), "it is known")
+        for _ in range(3):
+            time.sleep(1.01)  # seconds that are closer count as one
+            guard.is_told()
+            guard.has_looked()
+        assert answer(idle) == BUSY
+
+
+@pytest.mark.parametrize("request_, said", [
+    (b"push jobs\n", None), (b"push -n 3000000 shut\n", b"error 69 queue 'shut' is closed\n")])
+def test_a_push_that_is_refused(door, flatq, request_, said):
+    """Its client, which sends no end, gets the reason. One that is too large was once said to be
+    cut off, and one for a closed queue was reset behind its answer."""
+    flatq("create", "shut", check=0)
+    flatq("close", "shut", check=0)
+    one = door("-k", "-z", "100" if said is None else "0")
+    with one.connect() as client:
+        client.sendall(request_ + b"x" * 3000000)
+        assert not said or b"".join(iter(lambda: client.recv(65536), b"")) == said
+    assert one.log(1)[0][2] == ("error-69" if said else "error-65")
 
 
 @BOTH
@@ -497,7 +516,7 @@ def test_a_port_in_use(shell, flatq, free_port, mode):
     (["-i", "-1"], 65), (["-z", "1e3"], 65), (["-x"], 64), (["-p"], 64), (["http2"], 64),
     (["-l", "300.0.0.1"], 69),
     (["-g", "root"], 64), (["-l", "unix:x", "-g", "a b"], 65), (["-l", "unix:x", "-g", "-R"], 65),
-    (["--", "--no-such-option"], 69),
+    (["--", "--no-such-option"], 69), (["--", "--deny", "127.0.0.1"], 64),
 ])
 def test_options_refused(shell, flatq, args, status):
     need("ncat")

@@ -22,7 +22,6 @@ stalk_open() {
   jobs='' used=default watched=' default ' line_ahead='' line_most=222 taken='' wait_fifo='' \
     tube_meant='' tally_name='' cr=$(printf '\r')
   door_open "$@"
-  door_done=1
   door_limit
   door_verb=$FLATQ_VERB
   : "${FLATQ_MOST_BYTES:=65535}"
