@@ -1,4 +1,5 @@
-# bulk/batch.sh - put back, count and sweep the batches of bulk takes: out/batch.PID-TIME.NONCE.0
+# bulk/batch.sh - put back, count and sweep the batches of bulk takes:
+# out/batch.OWNER.NONCE.000000000000
 
 need engine/slip engine/lock engine/sync engine/state engine/key
 
@@ -82,7 +83,7 @@ batch_sweep() {
   # CRASH: the batch may be removed already, and its marker not yet
   batch_read "$q/out/$1" || { absent "$q/out/$1"; return; }
   sync_paths "$q/done" "$q/out" "$q/out/$1" && keys_remove "$batch_keys" &&
-    batch_remove "$q/out/$1" && sync_paths "$q/out"
+    batch_remove "$q/out/$1"
 }
 
 # claims_recover - remove the segments that are settled

@@ -76,7 +76,7 @@ spool_boot_locked() {
   spool_own && spool_marks || return
   need engine/probe engine/proof
   tools_probe && spool_clock || return
-  # New directories above the spool are in the same file system
+  # Also what mkdir -p may have made above the spool, in the same file system
   sync_many "$FLATQ_DIR" || { why="spool $FLATQ_DIR: cannot sync"; return 74; }
   names_in "$FLATQ_DIR/.boot" || { why="cannot list $FLATQ_DIR/.boot"; return 74; }
   case $names in
@@ -114,7 +114,7 @@ spool_marks() {
   sync_how=
   true >"$FLATQ_DIR/.format.1" || { spool_failed; return; }
   for spool_sync in on off; do
-    [ ! -e "$FLATQ_DIR/.sync.$spool_sync" ] || return 0
+    ! seen "$FLATQ_DIR/.sync.$spool_sync" || return 0
   done
   spool_sync=${FLATQ_SYNC:-on}
   case $spool_sync in
@@ -142,7 +142,7 @@ spool_boot_queues() {
   boot_these=$boot_left boot_left=
   set --
   for boot_queue in $boot_these; do
-    # What has neither is no queue, or half made
+    # Without wal/ and lock it is no queue, or was only half made
     if [ ! -d "$FLATQ_DIR/$boot_queue/wal" ] && [ ! -e "$FLATQ_DIR/$boot_queue/lock" ]; then
       absent "$FLATQ_DIR/$boot_queue/wal" || boot_left="$boot_left $boot_queue"
       continue

@@ -266,8 +266,8 @@ check_flat() {
   [ -s "$check_aside" ] || rm -f "$check_aside"
   check_say '%s of %s lines of a flat file were damaged: set aside in tmp/' \
     "$((flat_count - check_good))" "$flat_count"
-  # CRASH: between two renames, the file has fewer lines than its name says, as before: no verb
-  # hands them out, and the next doctor goes on
+  # CRASH: between two renames, the file has fewer lines than its name says, as before: an unfold
+  # refuses it, a drain hands out what it has, and the next doctor goes on
   check_whole=$flat_priority.$flat_first.$flat_last.$check_good.$flat_tries.$flat_nonce
   if [ "$check_good" != 0 ]; then
     rename_path "$check_new" "$check_path" &&

@@ -9,7 +9,7 @@
 # processes could wait for each other. One that a boot could not recover takes none: to try again
 # needs the spool's lock, which may be ours.
 
-need engine/bound engine/key engine/lock
+need engine/bound engine/key
 
 # dead_move PRIORITY REASON - move `slip_path` to queue_dead; return 1 if that cannot take it
 dead_move() {

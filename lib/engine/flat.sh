@@ -6,7 +6,7 @@
 # file came back, which adds to the TRIES of its slips, and the nonce of its run. A line is the
 # slip's name, a tab and the body. Valid if and only if it has COUNT such lines, each with its
 # newline. A fold leaves messages of 100,000 bytes or more in wal/. One of large_body bytes or more,
-# which push -l has brought, is alone in its file: no awk reads it.
+# of push -l or claim, is alone in its file: fold and unfold copy it without awk.
 
 need engine/slip engine/lock engine/proof engine/sync
 

@@ -91,8 +91,6 @@ push_message() {
 # push_body LENGTH - write standard input to body/ID, as base64 in one line; set slip_size
 push_body() {
   [ -z "${push_dot:-}" ] || { nonce_read; push_dot_file=$$-$now.$nonce; }
-  # A signal may come as soon as the body is there
-  [ -e "$q/body/$slip_id" ] || push_begun=1
   push_at=none
   set -C
   # base64 leaves the file offset at the end of what it wrote: so its size needs no process

@@ -169,7 +169,6 @@ taken_format() {
 # has our process or a random nonce in it, so it can only be ours
 take_slip() {
   taken_format "$take_owner" "$take_lease"
-  [ -z "$lock_held" ] || { rename_path "$q/$scan_place/$scan_name" "$q/out/$taken"; return; }
   mv -f "$q/$scan_place/$scan_name" "$q/out/$taken" || [ -e "$q/out/$taken" ]
 }
 

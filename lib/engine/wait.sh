@@ -20,11 +20,6 @@ wait_begin() {
   wait_name=$owner.$nonce wait_woken='' wait_sleeper=
   [ "$wait_kind" = wait ] || wait_name=$wait_name${1-}
   wait_fifo=$FLATQ_DIR/.wait/$wait_name
-  # Let the sleeper die with us, even if we are killed
-  if [ -z "${wait_asked:-}" ]; then
-    wait_asked=1 wait_pdeathsig=
-    setpriv --pdeathsig KILL true && wait_pdeathsig='setpriv --pdeathsig KILL'
-  fi
   mkfifo "$wait_fifo" 9>&- || { disk_failed "$FLATQ_DIR/.wait" 'cannot wait'; return; }
   [ "$wait_kind" = wait ] || { wait_enter "$q/room"; return; }
   for wait_queue in "$@"; do
@@ -55,16 +50,13 @@ wait_turn() {
   [ -z "$wait_due" ] || [ $((1$wait_due - 1$now)) -ge 200 ] || wait_span=$((1$wait_due - 1$now))
   [ $wait_span -gt 0 ] || wait_span=1
   pad $wait_span 000
-  # A cleanup may have removed our FIFO. A plain file in its place would end every turn at once
-  [ -p "$wait_fifo" ] || { rm -f "$wait_fifo"; mkfifo "$wait_fifo"; } 9>&-
+  # Once a cleanup has removed our FIFO, look each second
   # shellcheck disable=SC2094 # a FIFO
   { [ -p "$wait_fifo" ] && command exec 7<>"$wait_fifo" 6<"$wait_fifo"; } || { sleep 1; return 0; }
   # RACE: a pusher that came before we opened the FIFO has marked us, but its byte is lost
   [ ! -e "$wait_fifo.woken" ] || { exec 6>&-; exec 7>&-; wait_woken=1; return 0; }
   # It may outlive us, and must not hold our caller's pipe open (3 to 5)
-  # shellcheck disable=SC2086 # words
-  { exec $wait_pdeathsig sleep "${padded%??}.${padded#?}"; } \
-    >&7 7>&- 6<&- 3>&- 4>&- 5>&- 9>&- </dev/null &
+  sleep "${padded%??}.${padded#?}" >&7 7>&- 6<&- 3>&- 4>&- 5>&- 9>&- &
   wait_sleeper=$!
   exec 7>&-
   read -r wait_byte <&6

@@ -348,6 +348,37 @@ def test_one_look_fails(flatq, setup, places, words, codes, left):
         shutil.copytree(saved, flatq.spool)
 
 
+def test_a_look_that_fails_does_not_change_how_a_spool_syncs(flatq):
+    push(flatq, b"1", "q")
+    boots_again(flatq)
+    [mark] = flatq.spool.glob(".sync.*")
+    del flatq.env["FLATQ_SYNC"]
+    done = faulty(flatq, "newfstatat,stat", mark, "push", "q", input=b"2")
+    assert done.returncode == 0 and mark.name == ".sync.off", done
+    assert [*flatq.spool.glob(".sync.*")] == [mark]
+
+
+@pytest.mark.parametrize("call", ["openat", "read"])
+def test_a_body_that_cannot_be_read_is_not_empty(flatq, call):
+    push(flatq, b"1", "q")
+    done = faulty(flatq, call, flatq.spool / "q/body/000000000001", "why", "q:1", when="1+")
+    assert (done.returncode, done.stdout) == (74, b""), done
+    assert done.stderr == b"why: queue 'q': message 1 cannot be read\n"
+
+
+def test_a_flat_file_that_is_cut_is_not_listed_in_part(flatq):
+    """Some awks take a read that failed for the end of the file."""
+    flatq("push", "-l", "q", input=numbers(1, 600), check=0)
+    [path, *_] = (flatq.spool / "q/queue").glob("*/*")
+    path.write_bytes(path.read_bytes()[:4096])
+    assert flatq("list", "q").status == 74
+
+
+def test_a_date_that_fails_is_no_date(flatq):
+    push(flatq, b"1", "-d", "60", "q")
+    refused(flatq("why", "q:1", env=stub(flatq, "date", "exit 1")), 70)
+
+
 def test_a_range_of_ids_is_not_opened_twice(flatq):
     """Ranges that are used up are removed."""
     for _ in range(9):
