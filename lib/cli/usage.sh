@@ -49,11 +49,15 @@ shell_closed() {
   die 74 "descriptor $1, of standard input or output, is closed"
 }
 
-# settings_check - exit if this is no shell that flatq was tried on, or unless FLATQ_MOST_BYTES and
-# FLATQ_RANGE are numbers that they can be
+# settings_check - exit if this is no shell that flatq was tried on, or one of FLATQ_SYNC,
+# FLATQ_MOST_BYTES and FLATQ_RANGE has no value that it can have
 settings_check() {
   [ -z "${KSH_VERSION-}${YASH_VERSION-}${ZSH_VERSION-}" ] ||
     die 70 'this shell is not one that flatq was tried on: use dash, busybox ash or bash'
+  case ${FLATQ_SYNC:-on} in
+  on | off) ;;
+  *) die 64 'FLATQ_SYNC must be on or off' ;;
+  esac
   if [ -n "${FLATQ_MOST_BYTES:-}" ]; then
     is_number "$FLATQ_MOST_BYTES" 2147483646 ||
       die 64 'FLATQ_MOST_BYTES must be a number from 0 to 2147483646'

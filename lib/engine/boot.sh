@@ -73,8 +73,8 @@ spool_boot_locked() {
   boot_code=$?
   [ $boot_code -eq 66 ] || return $boot_code
   boot_unread=
-  spool_own && spool_marks || return
   need engine/probe engine/proof
+  spool_own && spool_marks || return
   tools_probe && spool_clock || return
   # Also what mkdir -p may have made above the spool, in the same file system
   sync_many "$FLATQ_DIR" || { why="spool $FLATQ_DIR: cannot sync"; return 74; }
@@ -114,13 +114,13 @@ spool_marks() {
   sync_how=
   true >"$FLATQ_DIR/.format.1" || { spool_failed; return; }
   for spool_sync in on off; do
-    ! seen "$FLATQ_DIR/.sync.$spool_sync" || return 0
+    there "$FLATQ_DIR/.sync.$spool_sync"
+    case $? in
+    0) return 0 ;;
+    74) return 74 ;;
+    esac
   done
   spool_sync=${FLATQ_SYNC:-on}
-  case $spool_sync in
-  on | off) ;;
-  *) why='FLATQ_SYNC must be on or off'; return 64 ;;
-  esac
   true >"$FLATQ_DIR/.sync.$spool_sync" || spool_failed
 }
 

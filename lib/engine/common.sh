@@ -46,8 +46,9 @@ shell_reset() {
     done
     shell_quiet=5
   fi
-  case ${KSH_VERSION-}${YASH_VERSION-}${ZSH_VERSION-}${FLATQ_MOST_BYTES:-}.$FLATQ_RANGE in
-  .1000) ;;
+  case ${KSH_VERSION-}${YASH_VERSION-}${ZSH_VERSION-}${FLATQ_MOST_BYTES:-}.$FLATQ_RANGE.\
+${FLATQ_SYNC:-on} in
+  .1000.on | .1000.off) ;;
   *) need cli/usage; settings_check ;;
   esac
   case " $*" in

@@ -52,7 +52,11 @@ wait_turn() {
   pad $wait_span 000
   # Once a cleanup has removed our FIFO, look each second
   # shellcheck disable=SC2094 # a FIFO
-  { [ -p "$wait_fifo" ] && command exec 7<>"$wait_fifo" 6<"$wait_fifo"; } || { sleep 1; return 0; }
+  if [ ! -p "$wait_fifo" ] || ! command exec 7<>"$wait_fifo" 6<"$wait_fifo"; then
+    sleep 1
+    door_turn
+    return
+  fi
   # RACE: a pusher that came before we opened the FIFO has marked us, but its byte is lost
   [ ! -e "$wait_fifo.woken" ] || { exec 6>&-; exec 7>&-; wait_woken=1; return 0; }
   # It may outlive us, and must not hold our caller's pipe open (3 to 5)

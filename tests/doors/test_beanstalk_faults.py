@@ -10,8 +10,8 @@ import subprocess
 import pytest
 
 from conftest import wait_for
-from engine import children, command_of, faulty, lies, push, standing
-from stalk import Direct
+from engine import children, command_of, faulty, lies, push, standing, words_of
+from stalk import Direct, over_tcp
 from test_http import STUBS, ask_status, seconds_of
 from test_http_faults import LOOKING
 
@@ -216,6 +216,19 @@ def test_a_peek_beside_a_delete_or_a_fold(flatq, door, asked, found, then):
     os.kill(stopped, signal.SIGCONT)
     out, _ = process.communicate(timeout=60)
     assert out == (b"NOT_FOUND\r\n" if then == "delete" else found + b"\r\nmany\r\n")
+
+
+def test_a_waiting_client_is_gone_and_so_is_its_fifo(flatq):
+    """A pusher whose one look failed takes the waiter for dead, and removes its FIFO."""
+    client, theirs = over_tcp(flatq, "beanstalk")
+    theirs.close()
+    client.send(b"reserve\r\n")
+    wait_for(lambda: [fifo.unlink() for fifo in flatq.spool.glob(".wait/*") if fifo.is_fifo()],
+        "it waits")
+    handler = flatq.started[-1]
+    wait_for(lambda: b"sleep\0001\0" in map(words_of, children(handler.pid)), "it looks again")
+    client.close()
+    assert handler.wait(20) == 0
 
 
 @pytest.mark.parametrize("calls, name, when, said, code", [

@@ -348,13 +348,20 @@ def test_one_look_fails(flatq, setup, places, words, codes, left):
         shutil.copytree(saved, flatq.spool)
 
 
-def test_a_look_that_fails_does_not_change_how_a_spool_syncs(flatq):
+def test_a_setting_that_is_none_makes_no_spool(flatq):
+    env = {"FLATQ_DIR": str(flatq.home / "new"), "FLATQ_SYNC": "bad"}
+    refused(flatq("push", "q", input=b"1", env=env), 64, text=b"FLATQ_SYNC")
+    assert not (flatq.home / "new").exists()
+
+
+@pytest.mark.parametrize("when, status", [("1", 0), ("1+", 74)])
+def test_a_look_that_fails_does_not_change_how_a_spool_syncs(flatq, when, status):
     push(flatq, b"1", "q")
     boots_again(flatq)
     [mark] = flatq.spool.glob(".sync.*")
     del flatq.env["FLATQ_SYNC"]
-    done = faulty(flatq, "newfstatat,stat", mark, "push", "q", input=b"2")
-    assert done.returncode == 0 and mark.name == ".sync.off", done
+    done = faulty(flatq, "newfstatat,stat", mark, "push", "q", input=b"2", when=when)
+    assert done.returncode == status and mark.name == ".sync.off", done
     assert [*flatq.spool.glob(".sync.*")] == [mark]
 
 
@@ -364,6 +371,13 @@ def test_a_body_that_cannot_be_read_is_not_empty(flatq, call):
     done = faulty(flatq, call, flatq.spool / "q/body/000000000001", "why", "q:1", when="1+")
     assert (done.returncode, done.stdout) == (74, b""), done
     assert done.stderr == b"why: queue 'q': message 1 cannot be read\n"
+
+
+def test_a_body_that_a_fold_takes_away_is_looked_for_again(flatq):
+    push(flatq, b"1", "q")
+    env = stub(flatq, "head", 'case $* in "-c 1000 "*) PATH=$old FLATQ_FOLD=1 "$sh" "$lib/wal" q ;; '
+        'esac\nexec "$real" "$@"')
+    assert b"\nbody 1\n" in flatq("why", "q:1", env=env, check=0).out
 
 
 def test_a_flat_file_that_is_cut_is_not_listed_in_part(flatq):
