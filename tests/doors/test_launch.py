@@ -302,6 +302,11 @@ def test_the_guard_signals_no_stranger(untold, stranger, before):
             process.wait()
 
 
+def test_an_option_of_ncat(door):
+    """It once looked like --deny, which needs -k."""
+    assert door("--", "--delay", "1ms").ask(b"list nosuch\n").startswith(b"error 66 ")
+
+
 def test_connections_that_have_ended_cost_no_look(untold):
     """After many, the guard still sees in its third look that a client is idle."""
     one, guard = untold("-k", "-i", "1")
