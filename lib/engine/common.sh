@@ -37,6 +37,11 @@ shell_reset() {
   large_body=262144
   # For tests: FLATQ_PROC has another clock, boot and table of connections
   : "${FLATQ_PROC:=/proc}" "${FLATQ_DOOR:=}" "${FLATQ_RANGE:=1000}" "${FLATQ_QUEUE:=default}"
+  case ${KSH_VERSION-}${YASH_VERSION-}${ZSH_VERSION-}${FLATQ_MOST_BYTES:-}.$FLATQ_RANGE.\
+${FLATQ_SYNC:-on} in
+  .1000.on | .1000.off) ;;
+  *) need cli/usage; settings_check ;;
+  esac
   if [ -z "$FLATQ_DOOR${shell_quiet:-}" ]; then
     # A program would take a file that it opens for the standard stream that is closed
     command exec 5>&2 || exit 74
@@ -46,11 +51,6 @@ shell_reset() {
     done
     shell_quiet=5
   fi
-  case ${KSH_VERSION-}${YASH_VERSION-}${ZSH_VERSION-}${FLATQ_MOST_BYTES:-}.$FLATQ_RANGE.\
-${FLATQ_SYNC:-on} in
-  .1000.on | .1000.off) ;;
-  *) need cli/usage; settings_check ;;
-  esac
   case " $*" in
   *' --'[!\ ]*) [ -n "${long_words-}" ] || { need cli/long; long_main "$@"; } ;;
   esac
@@ -79,7 +79,7 @@ need() {
 die() {
   [ -z "${long_used-}" ] || { long_named "$2"; set -- "$1" "$long_text"; }
   [ -z "${FLATQ_DOOR:-}" ] || door_die "$@"
-  printf '%s: %s\n' "${shell_name:-$FLATQ_VERB}" "$2" >&"${shell_quiet:-5}"
+  printf '%s: %s\n' "${shell_name:-$FLATQ_VERB}" "$2" >&"${shell_quiet:-2}"
   exit "$1"
 }
 

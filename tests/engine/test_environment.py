@@ -52,6 +52,14 @@ def test_another_shell_is_refused(flatq, name):
     assert not list(flatq.spool.glob("q"))
 
 
+def test_zsh_is_refused(flatq):
+    """By its own name, it has no `command exec`."""
+    done = subprocess.run([need("zsh"), LIB / "push", "q"], input=b"x", env=flatq.environment({}),
+        capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (70, b"", 1), done
+    assert b"dash, busybox" in done.stderr
+
+
 @pytest.mark.parametrize("what", ["variables", "path"])
 def test_what_decides_nothing(shell, flatq, tmp_path, what):
     """Variables of other programs, and those that lib reads with a default. And lib in PATH, as the
