@@ -375,8 +375,9 @@ def test_a_body_that_cannot_be_read_is_not_empty(flatq, call):
 
 def test_a_body_that_a_fold_takes_away_is_looked_for_again(flatq):
     push(flatq, b"1", "q")
-    env = stub(flatq, "head", 'case $* in "-c 1000 "*) PATH=$old FLATQ_FOLD=1 "$sh" "$lib/wal" q ;; '
-        'esac\nexec "$real" "$@"')
+    fold = 'PATH=$old FLATQ_FOLD=1 "$sh" "$lib/wal" q'
+    env = stub(flatq, "head",
+        f'case $* in "-c 1000 "*) {fold} ;; esac\nexec "$real" "$@"')
     assert b"\nbody 1\n" in flatq("why", "q:1", env=env, check=0).out
 
 
