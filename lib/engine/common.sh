@@ -46,10 +46,10 @@ ${FLATQ_SYNC:-on} in
     # A program would take a file that it opens for the standard stream that is closed
     command exec 5>&2 || exit 74
     exec 2>/dev/null
+    shell_quiet=5
     for shell_stream in 1 0; do
       [ -e "/proc/self/fd/$shell_stream" ] || { need cli/usage; shell_closed "$shell_stream"; }
     done
-    shell_quiet=5
   fi
   case " $*" in
   *' --'[!\ ]*) [ -n "${long_words-}" ] || { need cli/long; long_main "$@"; } ;;
